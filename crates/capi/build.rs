@@ -1,5 +1,5 @@
-//! Copies the XDP program as `equic_kern.o` next to `libequic.so`, where `equic_read_object` looks
-//! for it. Also sets the library's SONAME.
+//! Copies the gateway's XDP program as `equic_kern.o` next to `libequic.so`, where
+//! `equic_read_object` searches for it. Also sets the library's SONAME.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -27,23 +27,23 @@ fn leave_program() -> Result<(), String> {
     let copy = folder.join("equic_kern.o");
     println!("cargo::rerun-if-changed={}", object.display());
     println!("cargo::rerun-if-changed={}", copy.display());
-    // Write another file and rename it, so that a program that loads it meanwhile sees the old or
-    // the new one.
+    // The file is written under another name and then renamed. A program that loads it at the same
+    // time therefore sees either the complete old file or the complete new file.
     let partial = folder.join(format!(".equic_kern.o.{}", std::process::id()));
     copy_with_time(&object, &partial)
         .and_then(|()| fs::rename(&partial, &copy))
         .map_err(|e| format!("copying {} to {}: {e}", object.display(), copy.display()))
 }
 
-/// Compatible versions have the same SONAME: by SemVer the major version, and before 1.0 the minor
-/// version too.
+/// Sets the SONAME of the library. Compatible versions have the same SONAME: it contains the major
+/// version, and before 1.0 the minor version too.
 fn name_library() -> Result<(), String> {
     let number = |name: &str| env::var(name).map_err(|e| format!("{name}: {e}"));
     let (major, minor) = (number("CARGO_PKG_VERSION_MAJOR")?, number("CARGO_PKG_VERSION_MINOR")?);
     let compatible = if major == "0" { format!("0.{minor}") } else { major };
     let name = format!("libequic.so.{compatible}");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,{name}");
-    // Create a link with this name, because the library is also loaded from the build folder.
+    // Create a link with the SONAME, because programs also load the library from the build folder.
     let out = env::var_os("OUT_DIR").map(PathBuf::from).unwrap_or_default();
     let Some(link) = profile_folder(&out).map(|folder| folder.join(&name)) else {
         return Ok(());
@@ -61,8 +61,8 @@ fn profile_folder(out: &Path) -> Option<&Path> {
     out.ancestors().find(|folder| folder.file_name().is_some_and(|name| name == "build"))?.parent()
 }
 
-/// Copies a file with its modification time. If the copy was newer than this script's last run,
-/// cargo would run the script again at every build.
+/// Copies a file, including its modification time. If the copy were newer than the last run of this
+/// script, cargo would run the script again at every build.
 fn copy_with_time(from: &Path, to: &Path) -> std::io::Result<()> {
     fs::copy(from, to)?;
     fs::File::options().write(true).open(to)?.set_modified(fs::metadata(from)?.modified()?)

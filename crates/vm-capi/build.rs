@@ -1,4 +1,5 @@
-//! Sets the library's SONAME, which is the name that the loader searches for.
+//! Sets the SONAME of the library, which is the name under which the dynamic loader searches for
+//! it.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -11,15 +12,15 @@ fn main() {
     }
 }
 
-/// Sets the SONAME. Compatible versions have the same one: it has the major version, and before 1.0
-/// the minor version too.
+/// Sets the SONAME. Compatible versions have the same one: it contains the major version, and
+/// before 1.0 the minor version too.
 fn name_library() -> Result<(), String> {
     let number = |name: &str| env::var(name).map_err(|e| format!("{name}: {e}"));
     let (major, minor) = (number("CARGO_PKG_VERSION_MAJOR")?, number("CARGO_PKG_VERSION_MINOR")?);
     let compatible = if major == "0" { format!("0.{minor}") } else { major };
     let name = format!("libequic_vm.so.{compatible}");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,{name}");
-    // Create a link with this name, because the library is also loaded from the build folder.
+    // Create a link with the SONAME, because programs also load the library from the build folder.
     let out = env::var_os("OUT_DIR").map(PathBuf::from).unwrap_or_default();
     let Some(link) = profile_folder(&out).map(|folder| folder.join(&name)) else {
         return Ok(());

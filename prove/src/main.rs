@@ -1,15 +1,16 @@
-//! `equic-prove OBJECT`: tries to prove that functions of a plugin access only their own memory,
-//! and end. It is PREVAIL (crate `prevail`) with eQUIC's helpers and calls as its platform.
+//! `equic-prove OBJECT` tries to prove that functions of a plugin access only their own memory, and
+//! that they end. It uses the verifier PREVAIL (crate `prevail`), and describes eQUIC's helpers and
+//! calls to it.
 //!
-//! `equic plugin check` starts it with a time limit. Its standard input has one request per line,
-//! with words separated by tabs:
+//! `equic plugin check` starts this program with a time limit. The standard input has one request
+//! per line, with words separated by tabs:
 //!
 //! | line | |
 //! |---|---|
 //! | `helper NUMBER PARAMETERS` | a helper, with a letter for each parameter: `n` a number, `r` memory to read, `w` memory to write, `s` its size |
-//! | `function NAME BYTES` | a function, which is called with the address of this many bytes of words |
+//! | `function NAME BYTES` | a function to prove, which is called with the address of this many bytes of words |
 //!
-//! Its standard output has one line for each function, in the same order:
+//! The standard output has one line for each function, in the same order:
 //!
 //! | line | |
 //! |---|---|
@@ -17,7 +18,8 @@
 //! | `finding NAME INSTRUCTION FILE LINE MESSAGE` | there is no proof because of this instruction; FILE and LINE are empty without line numbers |
 //! | `failed NAME MESSAGE` | the function could not be checked |
 //!
-//! It never gets data from a peer. Proofs are for authors, and plugins run without a proof, too.
+//! This program never gets data from a peer. Proofs help authors of plugins. An endpoint also runs
+//! plugins without a proof.
 
 #![forbid(unsafe_code)]
 
@@ -38,7 +40,8 @@ struct Function<'a> {
     words: i32,
 }
 
-/// Reads the helpers and functions of a request. Returns `None` if the request is malformed.
+/// Parses the helpers and the functions in the standard input. Returns `None` if a line is
+/// malformed.
 fn request(text: &str) -> Option<(Vec<Helper>, Vec<Function<'_>>)> {
     let (mut helpers, mut functions) = (Vec::new(), Vec::new());
     for line in text.lines() {
@@ -86,8 +89,8 @@ fn main() -> ExitCode {
             }
             Err(message) => format!("failed\t{name}\t{}\n", word(&message)),
         };
-        // Write each result at once, because the time limit may end the program before the next
-        // one.
+        // Each result is written at once, because the time limit may end the program before the
+        // next result.
         let mut stdout = std::io::stdout().lock();
         if stdout.write_all(said.as_bytes()).and_then(|()| stdout.flush()).is_err() {
             return ExitCode::FAILURE;

@@ -1,5 +1,5 @@
-//! eQUIC as a platform of PREVAIL: its helpers, and the words of a call as the context. Variables
-//! are maps with one entry, as on Linux.
+//! Describes eQUIC to PREVAIL: its helpers, and the arguments of a call, which PREVAIL calls the
+//! context. A plugin's variables are maps with one entry, as on Linux.
 
 use prevail::elf_loader::UnmarshalError;
 use prevail::linux::linux_platform::LinuxPlatform;
@@ -9,15 +9,15 @@ use prevail::spec::config::EbpfVerifierOptions;
 use prevail::spec::ebpf_base::{EbpfArgumentType, EbpfCtxDescriptor, EbpfReturnType};
 use prevail::spec::type_descriptors::{EbpfMapDescriptor, EbpfMapType, EbpfProgramType};
 
-/// A helper: its number, and the description that PREVAIL needs.
+/// A helper (a host function that plugins may call): its number, and its description for PREVAIL.
 pub(crate) struct Helper {
     number: i32,
     prototype: HelperPrototype,
 }
 
 impl Helper {
-    /// Returns a helper whose parameters are these letters (see `main.rs`). Returns `None` if a
-    /// letter is unknown, or if there are too many.
+    /// Returns a helper whose parameters are given by letters (see `main.rs`). Returns `None` if a
+    /// letter is unknown, or if there are too many letters.
     pub(crate) fn new(number: i32, parameters: &str) -> Option<Helper> {
         let mut types = [EbpfArgumentType::DontCare; 5];
         if parameters.len() > types.len() {
@@ -47,19 +47,19 @@ impl Helper {
     }
 }
 
-/// The platform for checking one function.
+/// The description of eQUIC with which PREVAIL checks one function.
 pub(crate) struct Platform<'h> {
-    /// Maps work as on Linux.
+    /// The platform for Linux, which describes maps in the same way.
     linux: LinuxPlatform,
     helpers: &'h [Helper],
     context: &'static EbpfCtxDescriptor,
 }
 
 impl<'h> Platform<'h> {
-    /// Returns the platform for a function that is called with the address of `words` bytes.
+    /// Returns the description for a function that is called with the address of `words` bytes.
     pub(crate) fn new(helpers: &'h [Helper], words: i32) -> Platform<'h> {
-        // PREVAIL requires a static lifetime. The leak is small, because each run of the program
-        // creates only a few of these.
+        // PREVAIL requires that the context lives forever, so it is leaked. The leak is small,
+        // because each run of this program creates only a few contexts.
         let context = EbpfCtxDescriptor { size: words, data: -1, end: -1, meta: -1 };
         Platform { linux: LinuxPlatform::new(), helpers, context: Box::leak(Box::new(context)) }
     }

@@ -1,4 +1,4 @@
-//! Checks one function of an object with PREVAIL.
+//! Checks one function of an object file with PREVAIL.
 
 use prevail::crab::ebpf_domain::DomainContext;
 use prevail::crab::var_registry::VariableRegistry;
@@ -10,19 +10,20 @@ use prevail::spec::config::{EbpfRuntimeConfig, EbpfVerifierOptions, VerbosityOpt
 
 use crate::platform::{Helper, Platform};
 
-/// PREVAIL's result for a function.
+/// Result of checking a function.
 pub(crate) enum ProofResult {
     /// The function accesses only its own memory, and ends.
     Proved,
-    /// PREVAIL found no proof.
+    /// PREVAIL could not prove the function.
     Finding {
-        /// Index of the instruction in the function.
+        /// Index of the offending instruction in the function.
         instruction: usize,
-        /// Source file from the object's BTF. Empty if the object has no line numbers.
+        /// Source file of the instruction, from the object's BTF. Empty if the object has no line
+        /// numbers.
         file: String,
-        /// Line in the source file.
+        /// Line of the instruction in the source file.
         line: Option<u32>,
-        /// The property that could not be proved at this instruction.
+        /// The property of this instruction that PREVAIL could not prove.
         message: String,
     },
 }
@@ -31,8 +32,8 @@ fn options() -> EbpfVerifierOptions {
     EbpfVerifierOptions {
         runtime: EbpfRuntimeConfig {
             check_for_termination: true,
-            // The same rules as in the engine (docs/vm.md): 8 stack frames of 512 bytes, and a
-            // division by zero has the result 0 (RFC 9669 s.4.1).
+            // These are the rules of eQUIC's bytecode engine (docs/vm.md): 8 stack frames of 512
+            // bytes, and a division by zero has the result 0 (RFC 9669 s.4.1).
             allow_division_by_zero: true,
             ..EbpfRuntimeConfig::default()
         },
@@ -43,7 +44,8 @@ fn options() -> EbpfVerifierOptions {
     }
 }
 
-/// Tries to prove a function that is called with the address of `words` bytes.
+/// Tries to prove the function `function` of an object. It is called with the address of `words`
+/// bytes.
 ///
 /// # Errors
 /// The object cannot be read, or does not have the function.
@@ -82,8 +84,8 @@ pub(crate) fn prove(
     };
     let from = error.label.as_ref().map_or(0, |label| label.from);
     let instruction = usize::try_from(from).unwrap_or(0);
-    // Only the first instruction of each line has a line number, so take the last one before this
-    // instruction.
+    // Only the first instruction of each source line has a line number. So use the last line number
+    // at or before this instruction.
     let known = raw.info.line_info.range(..=instruction).next_back().map(|(_, line)| line);
     Ok(ProofResult::Finding {
         instruction,

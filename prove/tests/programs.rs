@@ -1,5 +1,5 @@
-//! Tests PREVAIL with C programs. Plugins of the tree must be proved. Functions that leave their
-//! memory or do not end must be found, with their line numbers.
+//! Tests PREVAIL with plugins in C. It must prove plugins of this source tree. In functions that
+//! access other memory or do not end, it must report the faulty line.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,8 @@ fn compile(folder: &Path, source: &Path, debug: bool) -> PathBuf {
     object
 }
 
-/// Returns the output for these functions, each with the size of its words in bytes.
+/// Runs equic-prove, and returns its output for these functions. Each function comes with the size
+/// of its words in bytes.
 fn prove(object: &Path, functions: &[(&str, usize)]) -> Vec<Vec<String>> {
     let lines = functions.iter().map(|(name, bytes)| format!("function\t{name}\t{bytes}\n"));
     let request = HELPERS.to_owned() + &lines.collect::<String>();
@@ -122,14 +123,14 @@ fn what_leaves_its_memory_or_does_not_end_is_found_by_line() {
         assert!(said[3].ends_with("wrong.c") && said[5].contains(why), "{said:?}");
         assert_eq!(said[4], line.to_string(), "{said:?}");
     }
-    // Without line numbers, the result must have an instruction only.
+    // If the object has no line numbers, the result must only name an instruction.
     let object = compile(&folder, &source, false);
     let said = prove(&object, &[("beyond", 32), ("nothing", 32)]);
     assert_eq!(said[0][..5], ["finding", "beyond", "0", "", ""], "{said:?}");
     assert_eq!(said[1][..2], ["failed", "nothing"], "{said:?}");
 }
 
-/// If `make test` compiles this suite, it must have assertions and overflow checks.
+/// `make test` must compile this suite with assertions and overflow checks.
 #[test]
 fn suite_is_compiled_with_assertions() {
     if option_env!("EQUIC_ASSERTIONS").is_some() {

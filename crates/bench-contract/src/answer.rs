@@ -1,4 +1,4 @@
-//! Output of the programs: the address on which a server listens, and the results of a client.
+//! The JSON that measured programs print: a server its address, a client its results.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -9,12 +9,12 @@ use serde::Serialize;
 
 use crate::{CONNECTION_WINDOW, Knobs, SMALL_EXCHANGE, STREAM_WINDOW};
 
-/// The object that a client prints at its end.
+/// The answer: the object that a client prints when its workload has ended.
 #[derive(Debug, Default, Serialize)]
 pub struct Answer {
     /// Bytes of payload that arrived. For an upload, the bytes that the server reports.
     pub bytes: u64,
-    /// Number of completed streams, handshakes, requests or connections.
+    /// Number of streams, handshakes, requests or connections that were completed.
     pub count: u64,
     /// Number of resumed handshakes.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -28,10 +28,12 @@ pub struct Answer {
     /// Duration of the handshake in seconds, if there is one connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handshake_seconds: Option<f64>,
-    /// Times from the start of a connection to its first byte. `None` for other workloads.
+    /// Percentiles of the time from the start of a connection to its first byte. `None` for
+    /// workloads that do not measure it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_byte_seconds: Option<FirstByte>,
-    /// Times of small exchanges, without and during a bulk download. `None` for other workloads.
+    /// Durations of small exchanges, without and during a bulk download. `None` for workloads that
+    /// do not measure them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
     /// Settings in force at the client.
@@ -39,9 +41,10 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Returns the answer for exchanges of [`SMALL_EXCHANGE`] bytes. Takes their durations in
-    /// seconds without and during a bulk download, and the bytes of the download that arrived in
-    /// `seconds`. The answer has no latency if there were no exchanges of one kind.
+    /// Returns the answer of the workload with small exchanges of [`SMALL_EXCHANGE`] bytes. The
+    /// arguments are the durations of these exchanges in seconds, without and during a bulk
+    /// download, and the bytes of the download that arrived in `seconds`. The answer has no latency
+    /// if one of the two phases had no exchange.
     pub fn of_loaded(
         unloaded: Vec<f64>,
         loaded: Vec<f64>,
@@ -57,52 +60,53 @@ impl Answer {
     }
 }
 
-/// Times to the first byte over several connections, in seconds.
+/// Percentiles of the time to the first byte of several connections, in seconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct FirstByte {
     /// The median.
     pub median: f64,
-    /// The 95th percentile.
+    /// The 95th percentile of the time to the first byte, in seconds.
     pub p95: f64,
 }
 
 impl FirstByte {
-    /// Returns the percentiles of these durations, or `None` without durations.
+    /// Returns the percentiles of these durations, or `None` if there are no durations.
     pub fn of(seconds: Vec<f64>) -> Option<FirstByte> {
         let [median, p95] = ranks(seconds, [50, 95])?;
         Some(FirstByte { median, p95 })
     }
 }
 
-/// Times of small exchanges on one connection, without and during a bulk download on it.
+/// Durations of small exchanges on one connection, without and during a bulk download on it.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Latency {
-    /// Times before the bulk download.
+    /// Durations of the exchanges before the bulk download.
     pub unloaded: Exchanges,
-    /// Times during the bulk download.
+    /// Durations of the exchanges during the bulk download.
     pub loaded: Exchanges,
     /// Bytes of the bulk download that arrived during these exchanges.
     pub bulk_bytes: u64,
 }
 
-/// Times of exchanges, in seconds.
+/// Percentiles of the durations of exchanges, in seconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Exchanges {
     /// The median.
     pub median: f64,
-    /// The 99th percentile.
+    /// The 99th percentile of the durations, in seconds.
     pub p99: f64,
 }
 
 impl Exchanges {
-    /// Returns the percentiles of these durations, or `None` without durations.
+    /// Returns the percentiles of these durations, or `None` if there are no durations.
     pub fn of(seconds: Vec<f64>) -> Option<Exchanges> {
         let [median, p99] = ranks(seconds, [50, 99])?;
         Some(Exchanges { median, p99 })
     }
 }
 
-/// Returns the percentiles of these durations as nearest ranks. Returns `None` without durations.
+/// Returns these percentiles of durations by the nearest-rank method, or `None` if there are no
+/// durations.
 fn ranks<const N: usize>(mut seconds: Vec<f64>, percent: [usize; N]) -> Option<[f64; N]> {
     seconds.sort_by(f64::total_cmp);
     let last = seconds.len().checked_sub(1)?;
@@ -114,12 +118,13 @@ fn ranks<const N: usize>(mut seconds: Vec<f64>, percent: [usize; N]) -> Option<[
 pub struct Effective {
     /// Name and version of the implementation.
     pub implementation: String,
-    /// `native`, or `shared` for a stack without sockets of its own, which runs on quinn-udp.
+    /// `native`, or `shared` for a stack that does no socket I/O itself and runs on quinn-udp.
     pub io: &'static str,
     /// SO_RCVBUF as the kernel counts it: twice the requested size. `None` if the stack does not
     /// report it.
     pub receive_buffer: Option<usize>,
-    /// SO_SNDBUF, counted in the same way.
+    /// SO_SNDBUF as the kernel counts it: twice the requested size. `None` if the stack does not
+    /// report it.
     pub send_buffer: Option<usize>,
     /// Flow control window of a stream, in bytes.
     pub stream_window: Option<u64>,
@@ -141,8 +146,8 @@ pub struct Effective {
 }
 
 impl Effective {
-    /// Returns the settings of an implementation that supports all requested ones. The buffers are
-    /// read from the socket.
+    /// Returns the settings of an implementation that applies every requested setting. The sizes of
+    /// the buffers are read from the socket.
     pub fn new(
         implementation: String,
         io: &'static str,
@@ -175,7 +180,7 @@ pub fn report(lock: &str, package: &str) -> String {
 }
 
 impl Answer {
-    /// Prints the answer.
+    /// Prints the answer to standard output.
     pub fn print(&self) -> Result<()> {
         line(&serde_json::to_string(self)?)
     }
@@ -187,12 +192,13 @@ pub fn ready(address: SocketAddr, effective: &Effective) -> Result<()> {
     line(&format!("effective {}", serde_json::to_string(effective)?))
 }
 
-/// Prints the settings in force again, when a server knows more than before its first connection.
+/// Prints the settings in force a second time, for a server that knows more settings at its end
+/// than before its first connection.
 pub fn effective_again(effective: &Effective) -> Result<()> {
     line(&format!("effective {}", serde_json::to_string(effective)?))
 }
 
-/// Prints that all connections are open, for the workload that holds idle connections.
+/// Prints the line that reports that all idle connections are open (`--hold`).
 pub fn held() -> Result<()> {
     line("held")
 }

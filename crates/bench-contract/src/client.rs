@@ -1,4 +1,4 @@
-//! The workloads of a client, for any stack with asynchronous streams.
+//! Runs the workloads of a client on any stack with asynchronous streams.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::{
     SendStream as _, Stack, Work, unsupported,
 };
 
-/// Runs the requested workload, unless it needs HTTP/3.
+/// Runs the requested workload of a client, except for workloads that need HTTP/3.
 pub async fn run<S: Stack>(
     stack: &S,
     protocol: Protocol,
@@ -32,7 +32,7 @@ pub async fn run<S: Stack>(
             handshakes(stack, time, parallel, resume, seen).await?
         }
         Work::FirstByte { time } => first_byte(stack, time, seen).await?,
-        // Protocols other than `perf` have one stream per connection.
+        // Only the protocol `perf` allows several streams per connection.
         Work::Loaded { .. } if protocol != Protocol::Perf => {
             unsupported("several streams with this protocol")
         }
@@ -43,8 +43,8 @@ pub async fn run<S: Stack>(
     Ok(Answer { effective, ..answer })
 }
 
-/// Opens connections, with a limit on concurrent handshakes. If there is only one connection, also
-/// returns the duration of its handshake.
+/// Opens connections, with a limit on the number of concurrent handshakes. If there is only one
+/// connection, also returns the duration of its handshake.
 pub(crate) async fn connect_all<S: Stack>(
     stack: &S,
     count: usize,
@@ -131,7 +131,7 @@ async fn upload<S: Stack>(stack: &S, bytes: u64, effective: &mut Effective) -> R
     Ok(Answer { bytes, count: 1, seconds, handshake_seconds, ..Answer::default() })
 }
 
-/// Fetches this number of bytes on a stream.
+/// Requests this number of bytes on a new stream, and receives them.
 pub(crate) async fn fetch<C: Connection>(connection: &C, bytes: u64) -> Result<Received> {
     let (mut to, mut from) = connection.open().await?;
     to.send(request(bytes).to_vec().into()).await?;
@@ -141,8 +141,8 @@ pub(crate) async fn fetch<C: Connection>(connection: &C, bytes: u64) -> Result<R
     Ok(received)
 }
 
-/// Opens a connection with a minimal exchange. Afterwards, the server's session tickets have
-/// arrived.
+/// Opens a connection and fetches a few bytes, so that the server's session tickets have arrived
+/// when this function returns.
 async fn exchange<S: Stack>(stack: &S, wanted: u64) -> Result<(u64, S::Connection)> {
     let connection = stack.connect().await?;
     let received = fetch(&connection, wanted).await?;
@@ -156,8 +156,8 @@ async fn handshakes<S: Stack>(
     resume: bool,
     effective: &mut Effective,
 ) -> Result<Answer> {
-    // Opens one connection per ticket, because some servers send only one ticket per connection.
-    // Each of the concurrent connections needs a ticket.
+    // Opens one connection for each ticket, because some servers send only one ticket per
+    // connection. Each of the concurrent connections needs its own ticket.
     let mut preparing = JoinSet::new();
     for _ in 0..if resume { parallel + 1 } else { 1 } {
         let stack = stack.clone();
@@ -191,7 +191,8 @@ async fn handshakes<S: Stack>(
     Ok(Answer { bytes, count, resumed, chains_verified, seconds, ..Answer::default() })
 }
 
-/// Returns the sum of the work of all workers. Each returns its bytes and completions.
+/// Waits for all workers and adds up their results. Each worker returns its bytes and its
+/// completions.
 pub(crate) async fn sum(mut workers: JoinSet<Result<(u64, u64)>>) -> Result<(u64, u64)> {
     let (mut bytes, mut count) = (0, 0);
     while let Some(worked) = workers.join_next().await {

@@ -1,4 +1,4 @@
-//! Parses the command line.
+//! Parses the command line of a measured program.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::{Knobs, unsupported};
 
-/// Role of this process.
+/// Whether this process is a server or a client, with its command line.
 #[derive(Clone, Debug)]
 pub enum Role {
     /// A server.
@@ -22,9 +22,9 @@ pub enum Role {
 pub struct Server {
     /// Address that the server listens on.
     pub listen: SocketAddr,
-    /// Certificate chain, PEM.
+    /// File with the server's certificate chain, PEM.
     pub cert: PathBuf,
-    /// Private key of the certificate, PEM.
+    /// File with the private key of the certificate, PEM.
     pub key: PathBuf,
     /// Settings that differ from the defaults.
     pub knobs: Knobs,
@@ -39,9 +39,9 @@ pub struct Server {
 pub struct Client {
     /// Address of the server.
     pub connect: SocketAddr,
-    /// Server name, which is in its certificate.
+    /// Server name that the client expects in the server's certificate.
     pub name: String,
-    /// Certificate of the authority that signed the server's certificate, PEM.
+    /// File with the certificate of the authority that signed the server's certificate, PEM.
     pub ca: PathBuf,
     /// Protocol that the client speaks.
     pub protocol: Protocol,
@@ -62,9 +62,10 @@ pub enum Protocol {
     Perf,
     /// HTTP/3.
     H3,
-    /// The exchange of `Perf` over TLS and TCP.
+    /// The same requests and responses as `Perf`, over TLS and TCP.
     PerfTcp,
-    /// The exchange of `Perf` over TCP. The server uses sendfile(2).
+    /// The same requests and responses as `Perf`, over TCP without TLS. The server uses
+    /// sendfile(2).
     Sendfile,
 }
 
@@ -73,7 +74,7 @@ pub enum Protocol {
 pub enum Work {
     /// Downloads this number of bytes in total, on all streams of all connections.
     Download {
-        /// Bytes of all connections together.
+        /// Number of bytes that all connections together download.
         bytes: u64,
         /// Number of streams of each connection.
         streams: u64,
@@ -82,10 +83,10 @@ pub enum Work {
     },
     /// Uploads bytes to the server, on one stream.
     Upload {
-        /// Number of bytes.
+        /// Number of bytes to upload.
         bytes: u64,
     },
-    /// Opens connections one after the other, with this many at the same time.
+    /// Opens and closes connections for some time, a fixed number of them at once.
     Handshakes {
         /// Duration of the workload.
         time: Duration,
@@ -94,16 +95,17 @@ pub enum Work {
         /// True if connections are resumed with session tickets.
         resume: bool,
     },
-    /// Requests `GET /1k` on one connection, with this many at the same time.
+    /// Sends requests for `GET /1k` on one connection for some time, a fixed number of them at
+    /// once.
     Requests {
         /// Duration of the workload.
         time: Duration,
         /// Number of concurrent requests.
         parallel: usize,
     },
-    /// Opens connections one after the other, each until its first byte.
+    /// Opens connections one after the other, and waits for the first byte on each.
     FirstByte {
-        /// Duration of the workload.
+        /// Duration of the workload, during which connections are opened.
         time: Duration,
     },
     /// Runs small exchanges one after the other on one connection, first without and then during a
@@ -114,18 +116,18 @@ pub enum Work {
     },
     /// Opens idle connections and keeps them open.
     Hold {
-        /// Number of connections.
+        /// Number of idle connections to open.
         count: usize,
     },
 }
 
-/// Parses the command line of this process. Unknown options are unsupported. `speaks` are the
-/// protocols of the program, with its default first.
+/// Parses the command line of this process. An unknown option is treated as an unsupported one.
+/// `speaks` are the protocols of the program, with its default first.
 pub fn read(speaks: &[Protocol]) -> Result<Role> {
     parse(std::env::args().skip(1), speaks)
 }
 
-/// Parses the words of a command line.
+/// Parses a command line that is given as words.
 pub fn parse(words: impl IntoIterator<Item = String>, speaks: &[Protocol]) -> Result<Role> {
     let mut words = words.into_iter();
     let role = words.next().context("the first argument must be `server` or `client`")?;
@@ -250,7 +252,7 @@ impl Options {
         }
     }
 
-    /// Returns the protocol of a workload. Only HTTP/3 has requests, and it supports only requests
+    /// Returns the protocol for a workload. Requests need HTTP/3, and HTTP/3 supports only requests
     /// and downloads.
     fn protocol(&self, work: Work, speaks: &[Protocol]) -> Result<Protocol> {
         let requests = matches!(work, Work::Requests { .. });

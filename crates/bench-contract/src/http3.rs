@@ -1,5 +1,5 @@
-//! HTTP/3 for stacks with the crate h3: `GET /<bytes>` returns this number of bytes of the pattern,
-//! and `GET /1k` returns 1,024 of them.
+//! HTTP/3 for stacks that the crate h3 supports. The server answers `GET /<bytes>` with this number
+//! of bytes of the pattern, and `GET /1k` with 1,024 bytes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,17 +14,17 @@ use crate::client::{close_all, connect_all, sum};
 use crate::perf::{Check, pattern, shares};
 use crate::{Answer, Effective, SMALL_BODY, Stack, Work, unsupported};
 
-/// H3_NO_ERROR (RFC 9114 s.8.1).
+/// The error code H3_NO_ERROR (RFC 9114 s.8.1).
 const NO_ERROR: u32 = 0x100;
 
 /// A stack that the crate h3 supports.
 pub trait Http: Stack {
-    /// The connection type of h3.
+    /// The type of a connection for h3.
     type Transport: quic::Connection<Bytes, OpenStreams = Self::Opener> + 'static;
     /// Type that opens streams of the connection.
     type Opener: quic::OpenStreams<Bytes> + Clone + 'static;
 
-    /// Converts a connection for h3.
+    /// Converts a connection of the stack to the connection type of h3.
     fn transport(connection: &Self::Connection) -> Self::Transport;
 }
 
@@ -89,19 +89,19 @@ pub async fn run<S: Http>(
     Ok(Answer { effective, ..answer })
 }
 
-/// Starts the task that drives the h3 connection, and returns the client's handle for requests.
+/// The task that drives an h3 connection, and the client's handle for requests.
 type Begun<S> = (JoinHandle<()>, SendRequest<<S as Http>::Opener, Bytes>);
 
 async fn begin<S: Http>(connection: &S::Connection) -> Result<Begun<S>> {
     let (mut driver, http) = h3::client::new(S::transport(connection)).await?;
     let driving = tokio::task::spawn_local(async move {
-        // The task ends when the client closes the connection.
+        // The task that drives the connection ends when the client closes it.
         let _ = driver.wait_idle().await;
     });
     Ok((driving, http))
 }
 
-/// Fetches a path completely. Returns the number of bytes.
+/// Requests a path and receives the whole response. Returns the number of its bytes.
 async fn fetch<O>(http: &mut SendRequest<O, Bytes>, uri: http::Uri) -> Result<u64>
 where
     O: quic::OpenStreams<Bytes>,

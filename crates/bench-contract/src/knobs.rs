@@ -1,4 +1,4 @@
-//! Settings that may differ from the defaults.
+//! Settings of measured programs that may differ from the defaults.
 
 use anyhow::{Result, bail};
 use rustls::CipherSuite;
@@ -27,9 +27,9 @@ pub struct Knobs {
 pub enum Congestion {
     /// RFC 9438.
     Cubic,
-    /// RFC 9002 s.7, or RFC 6582.
+    /// NewReno (RFC 9002 s.7, or RFC 6582 for TCP).
     NewReno,
-    /// BBR, in the version of the stack.
+    /// BBR, in the version that the stack implements.
     Bbr,
 }
 
@@ -43,7 +43,8 @@ pub enum Cipher {
 }
 
 impl Knobs {
-    /// Parses an option of the command line. Returns false if it is not one of these settings.
+    /// Parses a command-line option and its value. Returns false if the option is not one of these
+    /// settings.
     pub(crate) fn take(&mut self, word: &str, value: &str) -> Result<bool> {
         match word {
             "--rcvbuf" => self.rcvbuf = Some(value.parse()?),
@@ -96,14 +97,14 @@ impl Knobs {
         self.congestion.unwrap_or(Congestion::Cubic)
     }
 
-    /// Returns the only permitted cipher suite.
+    /// Returns the cipher suite, which is the only one that the program permits.
     pub fn cipher(&self) -> Cipher {
         self.cipher.unwrap_or(Cipher::Aes128)
     }
 }
 
 impl Congestion {
-    /// Returns the algorithm's name in the answer.
+    /// Returns the algorithm's name as programs print it in their settings.
     pub fn name(self) -> &'static str {
         match self {
             Congestion::Cubic => "cubic",
@@ -114,7 +115,7 @@ impl Congestion {
 }
 
 impl Cipher {
-    /// Returns the suite of rustls.
+    /// Returns the cipher suite as rustls names it.
     pub fn suite(self) -> CipherSuite {
         match self {
             Cipher::Aes128 => CipherSuite::TLS13_AES_128_GCM_SHA256,
@@ -122,7 +123,7 @@ impl Cipher {
         }
     }
 
-    /// Returns the suite's name in RFC 8446.
+    /// Returns the cipher suite's name in RFC 8446.
     pub fn name(self) -> &'static str {
         match self {
             Cipher::Aes128 => "TLS_AES_128_GCM_SHA256",

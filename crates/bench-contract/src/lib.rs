@@ -3,9 +3,10 @@
 //!
 //! [`command`] parses the arguments, and [`Knobs`] are the settings that may differ from the
 //! defaults. [`socket`] and [`tls`] create sockets and TLS configurations. [`perf`] and [`http3`]
-//! are the protocols. Stacks with asynchronous streams ([`Stack`]) get a complete client from
-//! [`client::run`], and the answers of their server from [`server::answer`]. Other stacks implement
-//! these themselves. [`tcp`] is TLS over TCP. Only adapters need this crate, including our own.
+//! are the protocols. A stack with asynchronous streams ([`Stack`]) can use the complete client
+//! [`client::run`], and its server can answer requests with [`server::answer`]. Other stacks
+//! implement both themselves. [`tcp`] is TLS over TCP. Only adapters need this crate, including the
+//! adapter for eQUIC.
 //!
 //! ```
 //! use equic_bench_contract::{http3, perf};
@@ -41,34 +42,33 @@ pub use command::{Client, Protocol, Role, Server, Work};
 pub use knobs::{Cipher, Congestion, Knobs};
 pub use stack::{Connection, ReceiveStream, SendStream, Stack};
 
-/// ALPN of draft-banks-quic-performance.
+/// ALPN of the protocol `perf` (draft-banks-quic-performance).
 pub const PERF: &[u8] = b"perf";
 /// ALPN of HTTP/3 (RFC 9114 s.3.1).
 pub const H3: &[u8] = b"h3";
 /// Default SO_RCVBUF and SO_SNDBUF in bytes, before the kernel doubles them.
 pub const BUFFER: usize = 4 << 20;
-/// Flow control window of a stream, in bytes.
+/// Flow control window of a stream in all programs, in bytes.
 pub const STREAM_WINDOW: u64 = 16 << 20;
-/// Flow control window of a connection, in bytes.
+/// Flow control window of a connection in all programs, in bytes.
 pub const CONNECTION_WINDOW: u64 = 32 << 20;
 /// Maximum number of streams of each kind that a peer may open.
 pub const STREAMS: u32 = 1024;
-/// Default of the largest UDP payload, in bytes.
+/// Default for the largest UDP payload, in bytes.
 pub const PAYLOAD: u16 = 1452;
-/// Idle timeout, except for idle connections of `--hold`.
+/// Idle timeout of connections, except for the idle connections of `--hold`.
 pub const IDLE: Duration = Duration::from_secs(600);
 /// Size of the response to `GET /1k`, in bytes.
 pub const SMALL_BODY: u64 = 1024;
-/// Bytes of a small exchange of `--loaded`.
+/// Bytes that each small exchange of the workload `--loaded` requests.
 pub const SMALL_EXCHANGE: u64 = 1024;
-/// Bytes that the bulk download of `--loaded` requests. It is more than arrives in any measured
-/// time.
+/// Bytes that the bulk download of `--loaded` requests: more than can arrive in any measured time.
 pub const BULK: u64 = 1 << 44;
-/// Number of concurrent handshakes for `--hold` and `--connections`.
+/// Maximum number of concurrent handshakes for `--hold` and `--connections`.
 pub const OPENING: usize = 32;
 /// Exit status of a program that does not support the workload.
 pub const UNSUPPORTED: i32 = 127;
-/// Exit status of a client that received other bytes than were sent.
+/// Exit status of a client that received bytes other than those that the server sent.
 pub const CORRUPTED: i32 = 3;
 
 /// Ends the process with the exit status for an unsupported workload.

@@ -1,4 +1,5 @@
-//! Latency under load: small exchanges during a bulk download on the same connection.
+//! The workload `--loaded`, which measures latency under load: small exchanges during a bulk
+//! download on the same connection.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -39,11 +40,11 @@ pub(crate) async fn run<S: Stack>(
     Ok(Answer { handshake_seconds, ..Answer::of_loaded(unloaded, loaded, bulk_bytes, seconds) })
 }
 
-/// Measures the durations of exchanges one after the other, from the opening of a stream to its
-/// end.
+/// Measures the durations of exchanges that run one after the other. A duration is from the opening
+/// of a stream to its end.
 ///
-/// They run in a spawned task. A runtime with one thread polls the task that it blocks on only once
-/// per 61 polls of spawned tasks.
+/// The exchanges run in a spawned task. A runtime with one thread polls the task that it blocks on
+/// only once per 61 polls of spawned tasks.
 async fn exchanges<C: Connection>(connection: &Arc<C>, time: Duration) -> Result<Vec<f64>> {
     let connection = Arc::clone(connection);
     let exchanging = tokio::spawn(async move {
@@ -64,14 +65,14 @@ async fn exchanges<C: Connection>(connection: &Arc<C>, time: Duration) -> Result
     exchanging.await?
 }
 
-/// A download in a task of its own.
+/// A download that runs in its own task.
 struct Bulk {
     received: Arc<Mutex<Received>>,
     reading: JoinHandle<Result<()>>,
 }
 
 impl Bulk {
-    /// Returns when its first bytes have arrived.
+    /// Starts a download. Returns when its first bytes have arrived.
     async fn begin(mut from: impl ReceiveStream) -> Result<Bulk> {
         let received = Arc::new(Mutex::new(Received::default()));
         let (first, begun) = oneshot::channel();
@@ -103,14 +104,15 @@ impl Bulk {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).bytes
     }
 
-    /// Ends the process if bytes differ from those that were sent. Returns an error if the download
-    /// has ended already.
+    /// Stops the download. Exits the process if the received bytes differ from those that the
+    /// server sent. Returns an error if the download had already ended.
     async fn end(&mut self) -> Result<()> {
         if self.reading.is_finished() {
             (&mut self.reading).await??;
         }
         self.reading.abort();
-        // The task may have been cancelled between two chunks, but never in the middle of a check.
+        // The lock may be poisoned: the task may have been cancelled between two chunks, but never
+        // in the middle of a check.
         self.received.lock().unwrap_or_else(PoisonError::into_inner).finish();
         Ok(())
     }

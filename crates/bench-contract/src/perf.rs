@@ -1,6 +1,8 @@
-//! draft-banks-quic-performance: a request is 8 bytes with the number of requested bytes, and then
-//! any amount of payload. The first 8 bytes of the response are the number of payload bytes that
-//! arrived. All other bytes follow a pattern.
+//! The protocol of draft-banks-quic-performance.
+//!
+//! A request starts with 8 bytes: the number of bytes that it requests. Any amount of payload may
+//! follow. A response starts with 8 bytes: the number of payload bytes that the server received.
+//! All other bytes follow a fixed pattern.
 
 use std::sync::LazyLock;
 
@@ -9,13 +11,13 @@ use bytes::Bytes;
 
 /// Maximum size of a write, in bytes.
 pub const CHUNK: usize = 64 << 10;
-/// Size of the number at the beginning of requests and responses, in bytes.
+/// Size of the number at the start of a request or response, in bytes.
 pub const HEAD: usize = 8;
-/// Period of the pattern. It is the largest prime below 2^16, so that a block of any usual size
-/// that is missing, duplicated or misplaced shifts the pattern.
+/// Period of the pattern. It is the largest prime below 2^16. If a block of any usual size is
+/// missing, duplicated or misplaced, the pattern is therefore shifted.
 pub const PERIOD: usize = 65_521;
-/// One block of this size in each 64 KiB is compared, at a rotating position, so that comparisons
-/// take little time of the transfer.
+/// One block of this size in each 64 KiB is compared, at a rotating position. Comparisons then take
+/// only a small part of the time of a transfer.
 const BLOCK: u64 = 4096;
 
 /// The pattern. Its length is one period and one chunk, so that it contains a complete chunk for
@@ -36,7 +38,7 @@ pub fn pattern(at: u64, left: u64) -> Bytes {
     PATTERN.slice(from..from + count)
 }
 
-/// Like [`pattern`], without a copy.
+/// Returns the same bytes as [`pattern`], without a copy.
 pub fn pattern_bytes(at: u64, left: u64) -> &'static [u8] {
     let (from, count) = span(at, left);
     PATTERN.get(from..from + count).unwrap_or_default()
@@ -47,8 +49,8 @@ fn span(at: u64, left: u64) -> (usize, usize) {
     (from, usize::try_from(left).unwrap_or(CHUNK).min(CHUNK))
 }
 
-/// Returns the number of bytes of each of several streams: equal shares, and the first gets the
-/// remainder.
+/// Divides a number of bytes among streams. Each stream gets an equal share, and the first one also
+/// gets the remainder.
 pub fn shares(bytes: u64, streams: u64) -> impl Iterator<Item = u64> {
     (0..streams).map(move |stream| bytes / streams + if stream == 0 { bytes % streams } else { 0 })
 }
@@ -61,7 +63,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// Checks the next bytes.
+    /// Counts the next received bytes, and compares some of them with the pattern.
     pub fn take(&mut self, mut data: &[u8]) {
         while !data.is_empty() {
             let block = self.at / BLOCK;
@@ -82,12 +84,13 @@ impl Check {
         self.at
     }
 
-    /// Returns the offset of the first piece that differs from the pattern, or `None` if all agree.
+    /// Returns the offset of the first compared piece that differs from the pattern, or `None` if
+    /// no piece differs.
     pub fn wrong(&self) -> Option<u64> {
         self.wrong
     }
 
-    /// Ends the process if any byte differed.
+    /// Exits the process if any compared byte differed from the pattern.
     pub fn finish(&self) {
         if let Some(at) = self.wrong {
             eprintln!("corrupted: received other bytes than were sent, in the block at byte {at}");
@@ -96,7 +99,7 @@ impl Check {
     }
 }
 
-/// The request on a stream, at the server.
+/// A request on a stream, as the server receives it.
 #[derive(Default)]
 pub struct Request {
     head: [u8; HEAD],
@@ -104,7 +107,7 @@ pub struct Request {
     answer: Option<Response>,
 }
 
-/// The response on a stream.
+/// The response that a server sends on a stream.
 #[derive(Clone, Copy)]
 struct Response {
     wanted: u64,
@@ -113,7 +116,7 @@ struct Response {
 }
 
 impl Request {
-    /// Processes received bytes.
+    /// Processes the next bytes of the request.
     pub fn received(&mut self, data: &[u8]) {
         fill(&mut self.head, self.read, data);
         self.read += data.len() as u64;
@@ -128,17 +131,17 @@ impl Request {
         Ok(())
     }
 
-    /// Returns true if the whole request was received.
+    /// Returns true if the request was received completely.
     pub fn is_finished(&self) -> bool {
         self.answer.is_some()
     }
 
-    /// Returns the number of bytes that are still to be sent.
+    /// Returns the number of bytes of the response that are still to be sent.
     pub fn left(&self) -> u64 {
         self.answer.map_or(0, |answer| answer.wanted - answer.sent)
     }
 
-    /// Returns the next bytes.
+    /// Returns the next bytes to send.
     pub fn next(&self) -> Bytes {
         match &self.answer {
             None => Bytes::new(),
@@ -149,7 +152,7 @@ impl Request {
         }
     }
 
-    /// Like [`Request::next`], without a copy.
+    /// Returns the same bytes as [`Request::next`], without a copy.
     pub fn next_bytes(&self) -> &[u8] {
         match &self.answer {
             None => &[],
@@ -160,8 +163,8 @@ impl Request {
         }
     }
 
-    /// Returns the offset of the next byte in the pattern, or `None` before the leading number was
-    /// sent.
+    /// Returns the offset in the pattern of the next byte to send. Returns `None` before the number
+    /// at the start of the response was sent.
     pub fn at(&self) -> Option<u64> {
         self.answer.and_then(|answer| answer.sent.checked_sub(HEAD as u64))
     }
@@ -181,13 +184,13 @@ impl Request {
     }
 }
 
-/// Returns the bytes that a client writes before the payload.
+/// Returns the first bytes of a request, which the client writes before the payload.
 pub fn request(wanted: u64) -> [u8; HEAD] {
     wanted.to_be_bytes()
 }
 
-/// The response on a stream, at the client: counts the bytes, keeps the leading number and compares
-/// the rest.
+/// A response on a stream, as the client receives it. Counts the bytes, keeps the number at the
+/// start, and compares the other bytes with the pattern.
 #[derive(Clone, Debug, Default)]
 pub struct Received {
     head: [u8; HEAD],
@@ -197,27 +200,27 @@ pub struct Received {
 }
 
 impl Received {
-    /// Processes received bytes.
+    /// Processes the next bytes of the response.
     pub fn take(&mut self, data: &[u8]) {
         let behind = fill(&mut self.head, self.bytes, data);
         self.bytes += data.len() as u64;
         self.check.take(behind);
     }
 
-    /// Records the end of the response. Ends the process if the bytes differ from those that were
-    /// sent.
+    /// Records the end of the response. Exits the process if the received bytes differ from those
+    /// that the server sent.
     pub fn finish(&self) {
         self.check.finish();
     }
 
-    /// Returns the number of payload bytes that the server received, as it reports.
+    /// Returns the number of payload bytes that the server reports to have received.
     pub fn at_server(&self) -> u64 {
         if self.bytes >= HEAD as u64 { u64::from_be_bytes(self.head) } else { 0 }
     }
 }
 
-/// Copies the bytes of the leading number into `head`. `at` is the position of `data` in the
-/// stream. Returns the bytes after the number.
+/// Copies those bytes of `data` into `head` that belong to the number at the start of the stream,
+/// and returns the bytes after the number. `at` is the position of `data` in the stream.
 fn fill<'a>(head: &mut [u8; HEAD], at: u64, data: &'a [u8]) -> &'a [u8] {
     let at = usize::try_from(at).unwrap_or(HEAD).min(HEAD);
     let (front, behind) = data.split_at(data.len().min(HEAD - at));
@@ -229,7 +232,8 @@ fn fill<'a>(head: &mut [u8; HEAD], at: u64, data: &'a [u8]) -> &'a [u8] {
 mod tests {
     use super::*;
 
-    /// Returns a response to a request for this number of bytes, in the pieces in which it is sent.
+    /// Returns the response to a request for `wanted` bytes, in the pieces in which the server
+    /// sends it.
     fn answer(payload: usize, wanted: u64) -> Vec<u8> {
         let mut asked = Request::default();
         for piece in request(wanted).chunks(3) {
@@ -266,7 +270,8 @@ mod tests {
         assert!(Request::default().finished().is_err());
     }
 
-    /// Checks the first bytes of the pattern, which implementations in other languages reproduce.
+    /// Implementations in other languages create the same pattern, so its first bytes must not
+    /// change.
     #[test]
     fn the_pattern_is_the_one_in_the_documentation() {
         assert_eq!(pattern_bytes(0, 8), [0x3c, 0x5e, 0x81, 0xb4, 0x0c, 0x5e, 0xc6, 0x8e]);

@@ -1,11 +1,11 @@
-//! The work of a server on a stream.
+//! Answers requests on the streams of a server.
 
 use anyhow::Result;
 
 use crate::perf::Request;
 use crate::{ReceiveStream, SendStream};
 
-/// Reads a request and writes the response.
+/// Reads a request from a stream and writes the response to it.
 pub async fn answer(mut to: impl SendStream, mut from: impl ReceiveStream) -> Result<()> {
     let mut request = Request::default();
     while from.receive(|data| request.received(data)).await? {}

@@ -1,4 +1,4 @@
-//! Creates sockets with the requested buffers.
+//! Creates UDP sockets with the requested buffer sizes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -29,8 +29,8 @@ pub fn udp_client(server: SocketAddr, knobs: &Knobs) -> Result<UdpSocket> {
     udp(SocketAddr::new(probe.local_addr()?.ip(), 0), knobs)
 }
 
-/// Sets SO_RCVBUF and SO_SNDBUF. Root may exceed net.core.rmem_max. Other users get what it
-/// permits. The answer has the resulting sizes.
+/// Sets SO_RCVBUF and SO_SNDBUF. Root may exceed net.core.rmem_max, and for other users the kernel
+/// reduces the sizes to what it permits. The client's answer reports the resulting sizes.
 pub fn set_buffers(socket: &impl AsFd, knobs: &Knobs) -> Result<()> {
     let (receive, send) = (knobs.receive_buffer(), knobs.send_buffer());
     if setsockopt(socket, sockopt::RcvBufForce, &receive).is_err() {

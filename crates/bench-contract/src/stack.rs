@@ -1,4 +1,4 @@
-//! Interface of stacks with asynchronous streams.
+//! The interface that QUIC stacks with asynchronous streams implement.
 
 use std::future::Future;
 
@@ -8,9 +8,9 @@ use bytes::Bytes;
 use crate::Effective;
 use crate::perf::Received;
 
-/// A client's endpoint. Clones refer to the same endpoint.
+/// The endpoint of a client. Clones refer to the same endpoint.
 pub trait Stack: Clone + Send + Sync + 'static {
-    /// The type of its connections.
+    /// The type of this stack's connections.
     type Connection: Connection;
 
     /// Opens a connection to the server.
@@ -42,7 +42,7 @@ pub trait Connection: Send + Sync + 'static {
     /// Opens a bidirectional stream.
     fn open(&self) -> impl Future<Output = Result<(Self::Send, Self::Receive)>> + Send;
 
-    /// Records settings that are in force on this connection.
+    /// Stores those settings in `effective` that are known only from this connection.
     fn observe(&self, _effective: &mut Effective) {}
 
     /// Closes the connection with an application error code.
@@ -54,7 +54,7 @@ pub trait Connection: Send + Sync + 'static {
 
 /// The sending half of a stream.
 pub trait SendStream: Send + 'static {
-    /// Sends all bytes.
+    /// Sends all bytes of `data`.
     fn send(&mut self, data: Bytes) -> impl Future<Output = Result<()>> + Send;
 
     /// Finishes the stream.
@@ -70,7 +70,7 @@ pub trait ReceiveStream: Send + 'static {
         take: impl FnMut(&[u8]) + Send,
     ) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Receives all bytes until the end of the stream.
+    /// Receives and counts all bytes until the end of the stream.
     fn receive_all(&mut self) -> impl Future<Output = Result<Received>> + Send {
         async {
             let mut received = Received::default();

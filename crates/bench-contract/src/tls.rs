@@ -1,5 +1,5 @@
-//! TLS of the stacks with rustls: one cipher suite, session tickets without server state, and a
-//! counter of full handshakes.
+//! TLS configurations of stacks that use rustls: one cipher suite, session tickets without server
+//! state, and a counter of full handshakes.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -18,8 +18,9 @@ use rustls::{DigitallySignedStruct, KeyLog, SignatureScheme};
 
 use crate::{Cipher, Client, Server, Work};
 
-/// Returns a provider with only one cipher suite. Also requests random numbers, because AWS-LC then
-/// gathers entropy for a quarter of a second. This happens before any clock starts.
+/// Returns a provider with only one cipher suite. Also requests random numbers once, because AWS-LC
+/// gathers entropy for a quarter of a second before the first ones. This must happen before any
+/// measurement starts.
 fn only(mut provider: CryptoProvider, cipher: Cipher) -> Result<Arc<CryptoProvider>> {
     provider.cipher_suites.retain(|suite| suite.suite() == cipher.suite());
     provider.secure_random.fill(&mut [0; 32]).ok().context("cannot get random numbers")?;
@@ -53,8 +54,8 @@ pub fn server(
     Ok(tls)
 }
 
-/// Returns the configuration of a client, and the counter of its full handshakes, in which it
-/// checks a certificate. Tickets are kept only for the workload that needs them.
+/// Returns the configuration of a client, and the counter of its full handshakes, that is, of
+/// handshakes with a certificate. Tickets are kept only for the workload that needs them.
 pub fn client(
     client: &Client,
     provider: CryptoProvider,
@@ -64,16 +65,17 @@ pub fn client(
     Ok((tls, certificates.shown))
 }
 
-/// Number of certificates that a client has checked.
+/// Counters of a client's handshakes with a certificate.
 #[derive(Clone, Debug)]
 pub struct Certificates {
-    /// Number of handshakes with a certificate, that is, without resumption.
+    /// Number of handshakes with a certificate, which are those without resumption.
     pub shown: Arc<AtomicU64>,
     /// Number of these handshakes in which rustls verified the chain.
     pub verified: Arc<AtomicU64>,
 }
 
-/// Like [`client`]. `verifier` gets the verifier of rustls and returns the one to use instead.
+/// Like [`client`], with another verifier of certificates. The function `verifier` gets the
+/// verifier of rustls and returns the one to use instead.
 pub fn client_behind(
     client: &Client,
     provider: CryptoProvider,
@@ -105,7 +107,7 @@ pub fn client_behind(
     Ok((tls, counts))
 }
 
-/// A file of secrets in the format of SSLKEYLOGFILE (RFC 9850).
+/// A file for TLS secrets in the format of SSLKEYLOGFILE (RFC 9850).
 #[derive(Debug)]
 struct Secrets(Mutex<File>);
 
@@ -129,7 +131,8 @@ impl KeyLog for Secrets {
     }
 }
 
-/// A verifier that counts its calls. A resumed handshake has no certificate (RFC 8446 s.2.2).
+/// A verifier of certificates that counts its calls. A resumed handshake has no certificate (RFC
+/// 8446 s.2.2).
 #[derive(Debug)]
 struct Counting {
     inner: Arc<dyn ServerCertVerifier>,

@@ -1,4 +1,5 @@
-//! Writes a made-up run and all derived files into a folder, to inspect them by eye.
+//! Writes a made-up run and all files that are derived from it into a folder, for inspection by
+//! eye.
 
 #[path = "../tests/common/fixture.rs"]
 mod fixture;

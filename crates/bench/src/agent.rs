@@ -1,8 +1,9 @@
-//! The agent on a machine of a testbed: `equic-lab bench agent`, which ssh starts there.
+//! The agent on a machine of a testbed: the command `equic-lab bench agent`, which ssh starts
+//! there.
 //!
-//! It reads requests, one JSON object per line, and answers each with one object. Between the
-//! answers, it sends the lines that its program prints. When its input ends, it ends the program
-//! and removes all files that it created.
+//! The agent reads requests, one JSON object per line, and answers each with one object. Between
+//! the answers, it sends the lines that its program (a server or client) prints. When its input
+//! ends, the agent ends the program and removes all files that it created.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
@@ -25,29 +26,29 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Maximum size of a request line, in bytes.
 const MAX_REQUEST: u64 = 1 << 20;
 
-/// Request to an agent.
+/// A request to an agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Request {
     /// Asks for a description of the machine, and whether these programs exist on it.
     Check {
-        /// Paths of the programs.
+        /// Paths of the programs to look for.
         programs: Vec<PathBuf>,
         /// CPUs that the run will use.
         cpus: Vec<usize>,
     },
     /// Puts files into a new folder.
     Put {
-        /// Contents by name.
+        /// Contents of the files, by name.
         files: BTreeMap<String, String>,
     },
     /// Asks for the counters of the network and of the CPUs.
     Count,
     /// Starts a program. The previous one must have been stopped.
     Start {
-        /// Program and arguments.
+        /// The program and its arguments.
         words: Vec<String>,
-        /// Variables that are added to the environment.
+        /// Variables that are added to the program's environment.
         environment: BTreeMap<String, String>,
         /// The only CPUs that the program may use.
         cpus: Vec<usize>,
@@ -58,12 +59,12 @@ pub enum Request {
     Close,
     /// Ends the program.
     Stop {
-        /// Time that the program may take to end by itself, in milliseconds.
+        /// Time that the program gets to end by itself, in milliseconds.
         grace: u64,
     },
 }
 
-/// Message from an agent.
+/// A message from an agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum AgentMessage {
@@ -71,39 +72,39 @@ pub enum AgentMessage {
     Checked {
         /// The machine.
         machine: Machine,
-        /// Programs that do not exist.
+        /// Requested programs that do not exist on the machine.
         missing: Vec<PathBuf>,
-        /// SHA-256 of the programs that exist.
+        /// SHA-256 of the requested programs that exist on the machine.
         programs: BTreeMap<PathBuf, String>,
-        /// Findings of the doctor.
+        /// The doctor's findings about the machine.
         findings: Vec<Finding>,
     },
     /// Answer to [`Request::Put`].
     Folder {
-        /// Folder that the files are in.
+        /// Folder into which the files were written.
         path: PathBuf,
     },
     /// Answer to [`Request::Count`].
     Counted {
         /// Counters of the network. `None` if they cannot be read.
         counters: Option<Counters>,
-        /// Times of the CPUs.
+        /// CPU times of the machine.
         reading: Reading,
     },
     /// Answer to [`Request::Settle`].
     Settled {
-        /// The program at rest, or `None` if it has ended.
+        /// Memory and CPU time of the program at rest, or `None` if the program has ended.
         rest: Option<Rest>,
     },
     /// Answer to [`Request::Stop`].
     Stopped {
-        /// Exit status, as wait(2) gives it.
+        /// Exit status of the program, as wait(2) returns it.
         status: i32,
-        /// User and system time in seconds, including children that the program waited for.
+        /// User and system time of the program in seconds, including children that it waited for.
         cpu_seconds: f64,
-        /// Peak memory use, in bytes.
+        /// Peak memory use of the program, in bytes.
         peak_rss: u64,
-        /// The last lines of the program's standard error.
+        /// The last lines that the program printed to standard error.
         words: String,
         /// All output of the program.
         said: String,
@@ -126,7 +127,7 @@ pub enum AgentMessage {
     Ended,
 }
 
-/// Serves until the input ends.
+/// Answers requests until the input ends.
 ///
 /// # Errors
 /// The output cannot be written to. The program has been ended in this case, too.
@@ -271,7 +272,7 @@ impl Drop for Agent {
     fn drop(&mut self) {
         self.program = None;
         for folder in &self.folders {
-            // The connection has ended, so an error cannot be reported.
+            // An error is ignored: the connection has ended, so it could not be reported.
             let _ = std::fs::remove_dir_all(folder);
         }
     }

@@ -1,4 +1,4 @@
-//! The object that a client prints at its end (docs/bench-contract.md).
+//! Parses the object that a client prints at its end (docs/bench-contract.md).
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -9,22 +9,23 @@ pub struct Answer {
     pub bytes: u64,
     /// Number of completed streams, handshakes, requests or connections.
     pub count: u64,
-    /// Number of resumed handshakes.
+    /// Number of handshakes that were resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed: Option<u64>,
     /// Number of certificate chains that the client verified, if it caches valid chains. `None` if
     /// it verified each chain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chains_verified: Option<u64>,
-    /// Time from the first request to the last byte, without the handshake.
+    /// Time from the first request to the last byte, without the handshake, in seconds.
     pub seconds: f64,
-    /// Duration of the handshake, if there was only one connection.
+    /// Duration of the handshake in seconds, if there was only one connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshake_seconds: Option<f64>,
-    /// Time from the start of a connection to its first byte, for workloads that measure it.
+    /// Percentiles of the time from the start of a connection to its first byte, for workloads that
+    /// measure it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_byte_seconds: Option<FirstByte>,
-    /// Times of small exchanges without and during a bulk download, for workloads that measure
+    /// Durations of small exchanges without and during a bulk download, for workloads that measure
     /// them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
@@ -32,58 +33,57 @@ pub struct Answer {
     pub effective: Effective,
 }
 
-/// Times to the first byte over many connections, in seconds.
+/// Percentiles of the time to the first byte over many connections, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FirstByte {
     /// The median.
     pub median: f64,
-    /// The 95th percentile.
+    /// The 95th percentile of the time to the first byte, in seconds.
     pub p95: f64,
 }
 
-/// Times of small exchanges on one connection, without and with a bulk download on it.
+/// Durations of small exchanges on one connection, without and during a bulk download on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Latency {
-    /// Times before the bulk download.
+    /// Durations of the exchanges before the bulk download.
     pub unloaded: Exchanges,
-    /// Times during the bulk download.
+    /// Durations of the exchanges during the bulk download.
     pub loaded: Exchanges,
-    /// Bytes of the bulk download that arrived in this time.
+    /// Bytes of the bulk download that arrived during these exchanges.
     pub bulk_bytes: u64,
 }
 
-/// Times of exchanges, in seconds.
+/// Percentiles of the durations of exchanges, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exchanges {
     /// The median.
     pub median: f64,
-    /// The 99th percentile.
+    /// The 99th percentile of the durations, in seconds.
     pub p99: f64,
 }
 
 impl Exchanges {
-    /// Returns true if the values are possible. `seconds` is the time that all exchanges took
-    /// together.
+    /// Returns true if the durations are plausible. `seconds` is the total time of all exchanges.
     #[must_use]
     pub fn is_sound(&self, seconds: f64) -> bool {
         self.median > 0.0 && (self.median..=seconds).contains(&self.p99)
     }
 }
 
-/// Settings in force at an endpoint. A null in the object, for an unknown setting, becomes 0, false
-/// or an empty text.
+/// Settings in force at an endpoint. A setting that the endpoint reports as null is unknown, and
+/// becomes 0, false or an empty text.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Effective {
-    /// Name and version.
+    /// Name and version of the implementation.
     pub implementation: String,
-    /// `native`, or `shared` for a stack without sockets of its own, which runs on quinn-udp.
+    /// `native`, or `shared` for a stack that does no socket I/O itself and runs on quinn-udp.
     pub io: String,
     /// SO_RCVBUF in bytes, as the kernel counts it: twice the requested size.
     #[serde(default, deserialize_with = "told")]
     pub receive_buffer: u64,
-    /// SO_SNDBUF in bytes, counted in the same way.
+    /// SO_SNDBUF in bytes, as the kernel counts it: twice the requested size.
     #[serde(default, deserialize_with = "told")]
     pub send_buffer: u64,
     /// Flow control window of a stream, in bytes.

@@ -1,4 +1,4 @@
-//! Waits for the two ends of a cell, and interprets their output and their exit status.
+//! Waits for the server and the client of an attempt, and interprets their output and exit status.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::sync::atomic::Ordering;
@@ -15,19 +15,18 @@ use crate::stall::StallDetector;
 use crate::workload::Figure;
 use crate::{Answer, Effective, Failure, Workload};
 
-/// Exit status of an end that does not support the workload.
+/// Exit status of a program that does not support the workload.
 const UNSUPPORTED: i32 = 127;
-/// Exit status of a client that received other bytes than were sent.
+/// Exit status of a client that received bytes other than those that the server sent.
 const CORRUPTED: i32 = 3;
-/// Maximum time until a server listens. The next constant is the maximum time until either end has
-/// ended.
+/// Maximum time until a server listens. `ENDING` is the maximum time until a program has ended.
 pub(crate) const BEGINNING: Duration = Duration::from_secs(20);
 pub(crate) const ENDING: Duration = Duration::from_secs(10);
-/// Pause between two polls of a client. It is long, because polls cost CPU time of the client.
+/// Pause between two polls of a client. It is long, because polling takes CPU time from the client.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
-/// Time after a client's end within which its answer must be read, on a busy machine. The end of
-/// its output is not visible while a child that it left behind holds the output open.
+/// Maximum time to read a client's answer after the client has ended, on a busy machine. The end of
+/// its output may never be seen, because a child process of the client can hold the output open.
 const HEARING: Duration = Duration::from_secs(5);
 
 /// Waits until the server prints its address.
@@ -51,7 +50,7 @@ pub(crate) fn ready(context: &CellContext<'_>, server: &mut Endpoint) -> Result<
                 );
             }
             Err(()) => {
-                // The server may only have closed its output.
+                // The server may only have closed its output, so this waits for its end.
                 end(server, "server", ENDING)?;
                 return Err(died(server, "server"));
             }
@@ -59,7 +58,7 @@ pub(crate) fn ready(context: &CellContext<'_>, server: &mut Endpoint) -> Result<
     }
 }
 
-/// Returns true if a server did not end after SIGTERM.
+/// Returns true if a server had to be killed because it did not end after SIGTERM.
 pub(crate) fn was_killed(server: &Ended) -> bool {
     server.status.signal() == Some(Signal::SIGKILL as i32)
 }
@@ -67,15 +66,17 @@ pub(crate) fn was_killed(server: &Ended) -> bool {
 /// Output of a client, and observations of the runner until the client's end.
 pub(crate) struct ClientOutput {
     pub lines: Vec<String>,
-    /// Memory of the server while all connections were open, in bytes. `None` for other workloads.
+    /// Memory of the server while all connections were open, in bytes. `None` for workloads other
+    /// than `idle`.
     pub held: Option<u64>,
-    /// Time at which the client was seen to have ended.
+    /// Time at which the runner noticed that the client had ended.
     pub ended: Instant,
-    /// Minimum time for which the bytes arrived, in seconds. `None` if it was not seen.
+    /// Lower bound of the time in which the bytes arrived, in seconds. `None` if the runner did not
+    /// observe it.
     pub passage: Option<f64>,
 }
 
-/// Waits until the client has ended.
+/// Waits until the client has ended, and returns its output.
 pub(crate) fn attend(
     context: &CellContext<'_>,
     what: Workload,
@@ -90,7 +91,8 @@ pub(crate) fn attend(
         (what.figure() == Figure::BitsPerSecond).then(|| StallDetector::new(context));
     loop {
         interrupted(context)?;
-        // Checked before the output is read, so that all output before the end is read.
+        // Checks for the client's end before it reads the output. All output before the end is then
+        // read.
         over = over.or_else(|| client.has_ended().then(Instant::now));
         match client.line(LOOK) {
             Ok(Some(line)) if line == "held" && what == Workload::Idle && held.is_none() => {
@@ -99,15 +101,15 @@ pub(crate) fn attend(
                 client.close_stdin();
             }
             Ok(Some(line)) => lines.push(line),
-            // The client has closed its output. It has ended, or is about to end.
+            // The client has closed its output, so it has ended or is about to end.
             Err(()) if client.has_ended() => {
                 let ended = over.unwrap_or_else(Instant::now);
                 return Ok(ClientOutput { lines, held, ended, passage: lasted(&passage) });
             }
             Err(()) => sleep(Duration::from_millis(1)),
             Ok(None) => {
-                // Either a child that it left behind holds its output open, or the last output was not
-                // read yet.
+                // The output is not complete: either a child process of the client holds it open,
+                // or the last lines were not read yet.
                 let heard = |ended: &Instant| answered(&lines) || ended.elapsed() >= HEARING;
                 if let Some(ended) = over.filter(heard) {
                     return Ok(ClientOutput { lines, held, ended, passage: lasted(&passage) });
@@ -121,7 +123,7 @@ pub(crate) fn attend(
         if server.has_ended() {
             return Err(died(server, "server"));
         }
-        // A client that has answered may take some time to end.
+        // A client that has printed its answer may take some time to end.
         let transfers = detector.as_mut().filter(|_| lines.is_empty());
         if let Some(why) = transfers.and_then(|detector| detector.why(context)) {
             return failed(Failure::Stalled, why);
@@ -147,7 +149,7 @@ pub(crate) fn end(program: &mut Endpoint, role: &str, grace: Duration) -> Result
     })
 }
 
-/// Returns the failure to report for a program that ended too early.
+/// Returns the failure to report for a program that ended too early, with its exit status.
 pub(crate) fn died(program: &mut Endpoint, role: &str) -> CellError {
     let status = match end(program, role, Duration::ZERO) {
         Ok(ended) => ended.status,
@@ -182,8 +184,8 @@ pub(crate) fn parse_answer(client: &mut Endpoint, lines: &[String]) -> Result<An
     })
 }
 
-/// Returns the settings in force at a server that has ended. The last report counts: a server
-/// reports before its first connection, and may report again when it knows more.
+/// Returns the settings in force at a server that has ended, from its last report. A server reports
+/// its settings before its first connection, and may report them again when it knows more.
 pub(crate) fn effective(server: &mut Endpoint) -> Option<Effective> {
     let mut last = None;
     // The rest of the output arrives at once, unless a child of the server holds the output open.
@@ -194,7 +196,7 @@ pub(crate) fn effective(server: &mut Endpoint) -> Option<Effective> {
     last
 }
 
-/// Shortens a line of output to a length that is worth showing.
+/// Shortens a line of output for an error message.
 fn shown(line: &str) -> String {
     line.chars().take(80).collect()
 }

@@ -1,19 +1,20 @@
-//! The list of implementations that is built into the program, and where it finds a source tree.
+//! The built-in list of implementations, and the search for the source tree in which they were
+//! built.
 //!
 //! The command works in any folder. It starts programs that are either in `equic` itself
-//! (`{equic}`), or were built in a source tree. The folder of that tree is found from the place of
-//! the program, or given (`--built`).
+//! (`{equic}`), or were built in a source tree. The user gives the folder of that tree (`--built`),
+//! or it is found from the path of this program.
 
 use std::path::{Path, PathBuf};
 
 use crate::{BenchError, Places, Registry};
 
-/// The list of a source tree, relative to the tree's folder. If the current folder has one, it
-/// replaces the built-in list.
+/// Path of the list of implementations, relative to a source tree. If the current folder has such a
+/// file, it replaces the built-in list.
 pub const LIST: &str = "bench/implementations.json";
-/// Folder of a source tree in which implementations are built.
+/// Folder of built implementations, relative to a source tree.
 const BUILT: &str = "target/servers";
-/// Name of the built-in list in messages.
+/// How messages name the built-in list.
 const NAME: &str = "the built-in list";
 
 /// Returns the built-in list. `{dir}` is the folder `bench` of the source tree.
@@ -26,16 +27,16 @@ pub fn registry(built: &Path, equic: &Path) -> Result<Registry, BenchError> {
     Registry::parse(include_str!("../../../bench/implementations.json"), Path::new(NAME), places)
 }
 
-/// Returns the list of the source tree in the current folder, or `None` if that is not a source
-/// tree.
+/// Returns the list of implementations in the current folder, or `None` if that folder is not a
+/// source tree.
 #[must_use]
 pub fn list_here() -> Option<PathBuf> {
     let list = here().join(LIST);
     list.is_file().then_some(list)
 }
 
-/// Returns the folder of the built implementations: that of the current folder, or that of the
-/// source tree from which the program runs.
+/// Returns the folder of the built implementations: in the current folder, or in the source tree
+/// from which this program runs.
 #[must_use]
 pub fn built(equic: &Path) -> PathBuf {
     let here = here().join(BUILT);
@@ -46,8 +47,8 @@ pub fn built(equic: &Path) -> PathBuf {
     tree.filter(|built| built.is_dir()).unwrap_or(here)
 }
 
-/// Returns the source tree to which the program `target/PROFILE/equic` belongs, or `None` if it is
-/// somewhere else.
+/// Returns the source tree to which the program `target/PROFILE/equic` belongs, or `None` if the
+/// program is in another folder.
 ///
 /// Other folders above the program are not searched, because anyone could put a list of programs
 /// into `/tmp`.

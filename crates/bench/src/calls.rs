@@ -1,4 +1,5 @@
-//! Datagrams for each system call, counted in the warm-up round: counting costs time.
+//! Counts the datagrams per system call. This is done only in the warm-up round, because counting
+//! takes time.
 //!
 //! Tracepoints in the kernel count the calls. A queueing discipline on the interface counts the
 //! datagrams. It counts a buffer of several datagrams as that many datagrams, which no other
@@ -10,11 +11,11 @@ use std::process::Stdio;
 use equic_lab::Namespace;
 use equic_lab::measure::{Calls, SyscallCounter};
 
-/// System calls that send datagrams. The next constant has the system calls that receive.
+/// System calls that send datagrams. `RECEIVING` has the calls that receive them.
 const SENDING: [&str; 3] = ["sendto", "sendmsg", "sendmmsg"];
 const RECEIVING: [&str; 3] = ["recvfrom", "recvmsg", "recvmmsg"];
 
-/// Counts the system calls of both ends, and the datagrams of the server.
+/// Counts the system calls of server and client, and the datagrams that the server sends.
 pub(crate) struct CallCounter<'a> {
     host: &'a Namespace,
     server: Counted,
@@ -29,12 +30,12 @@ struct Counted {
     packets: u64,
 }
 
-/// Datagrams for each system call. `None` if they could not be counted.
+/// Number of datagrams per system call. `None` if they could not be counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct PerCall {
-    /// Datagrams of the server for each of its sending calls.
+    /// Datagrams that the server sent, per sending call of the server.
     pub sent: Option<f64>,
-    /// Datagrams of the server for each receiving call of the client that returned data.
+    /// Datagrams that the server sent, per receiving call of the client that returned data.
     pub received: Option<f64>,
 }
 
@@ -44,7 +45,7 @@ impl Counted {
         Some(Counted { calls, packets: packets(host)? })
     }
 
-    /// Returns the packets for each call of these names.
+    /// Returns the number of packets per system call, over all calls with these names.
     fn per(&self, names: &[&str], packets: u64) -> Option<f64> {
         let calls = calls(&self.calls.read().ok()?, names);
         let packets = packets.saturating_sub(self.packets);
@@ -54,7 +55,7 @@ impl Counted {
 
 impl<'a> CallCounter<'a> {
     /// Begins to count, before the client is started. Returns `None` if the kernel does not support
-    /// it. The cell is measured anyway.
+    /// counting. The attempt is then made without these counts.
     pub(crate) fn start(host: &'a Namespace, server: u32) -> Option<CallCounter<'a>> {
         let queue = Queue::attach(host)?;
         let server = Counted::start(host, server)?;
@@ -84,8 +85,8 @@ fn calls(table: &BTreeMap<String, Calls>, names: &[&str]) -> u64 {
     names.iter().filter_map(done).sum()
 }
 
-/// A queueing discipline on the interface of a host: the existing one, or one that is removed when
-/// this is dropped.
+/// A queueing discipline on the interface of a host. If the interface had none, one is added, and
+/// removed when this value is dropped.
 struct Queue<'a> {
     ours: Option<&'a Namespace>,
 }
@@ -104,7 +105,7 @@ impl<'a> Queue<'a> {
 impl Drop for Queue<'_> {
     fn drop(&mut self) {
         if let Some(host) = self.ours {
-            // If this fails, the lab removes the interface later anyway.
+            // If this fails, the queueing discipline disappears later with the interface.
             let _ = tc(host, &["qdisc", "del"]);
         }
     }
@@ -129,7 +130,8 @@ fn packets(host: &Namespace) -> Option<u64> {
     parse(&tc(host, &["-s", "qdisc", "show"])?)
 }
 
-/// Parses ` Sent 1234 bytes 56 pkt (dropped 0, ...` of the first discipline.
+/// Parses the line ` Sent 1234 bytes 56 pkt (dropped 0, ...` of the first queueing discipline in
+/// tc's output. Returns the packets.
 fn parse(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.trim().strip_prefix("Sent "))?;
     let mut words = line.split_whitespace();

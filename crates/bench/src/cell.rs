@@ -1,4 +1,7 @@
-//! One attempt at one cell: a server of one implementation, a client of the same or of another.
+//! Runs one attempt: starts a server of one implementation, and a client of the same or another
+//! one.
+//!
+//! A cell is a combination of server, client, workload, protocol, path and settings.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +22,7 @@ use crate::sweep;
 use crate::transfer;
 use crate::{Answer, Failure, Figures, Implementation, Workload};
 
-/// Failure of a client that never reported its idle connections.
+/// Error for a client that did not report that its idle connections are open.
 const NOT_HELD: &str = "the client never reported that its connections are open";
 /// Minimum number of bytes that a server sends in a QUIC handshake: a datagram with an Initial
 /// packet (RFC 9000 s.14.1).
@@ -27,10 +30,10 @@ const SERVER_INITIAL: u64 = 1200;
 
 pub use crate::context::{CellContext, CellError, CellSpec, Measurement, Splits};
 
-/// Runs one measurement.
+/// Runs one attempt at a cell and returns its measurement.
 ///
 /// # Errors
-/// The reason for which there is no measurement. It is an outcome of the cell.
+/// The reason why there is no measurement. It becomes the outcome of the attempt.
 pub fn run(context: &CellContext<'_>, spec: &CellSpec<'_>) -> Result<Measurement, CellError> {
     let mut cell = Cell { context, spec, server: None, client: None, notes: Vec::new() };
     let result = cell.measure().and_then(|measurement| cell.profile(measurement));
@@ -38,13 +41,13 @@ pub fn run(context: &CellContext<'_>, spec: &CellSpec<'_>) -> Result<Measurement
     result
 }
 
-/// A cell that is being measured.
+/// A cell during an attempt.
 struct Cell<'a> {
     context: &'a CellContext<'a>,
     spec: &'a CellSpec<'a>,
     server: Option<Endpoint>,
     client: Option<Endpoint>,
-    /// Lines for `output.txt`.
+    /// Lines for the file `output.txt` of the attempt.
     notes: Vec<String>,
 }
 
@@ -153,7 +156,7 @@ impl Cell<'_> {
     }
 
     /// Starts the server, and runs the probe. Returns the server's address, the result of the
-    /// probe, and the server at rest.
+    /// probe, and the CPU time and memory of the server at rest.
     fn serve(&mut self) -> Result<(String, Option<Probe>, Rest), CellError> {
         let (context, spec) = (self.context, self.spec);
         let listen = [
@@ -172,8 +175,8 @@ impl Cell<'_> {
         Ok((address, probe, rest))
     }
 
-    /// Starts the relay in front of the server at this address, if the path has one. Returns it,
-    /// and the address to which the client connects.
+    /// If the path has a relay, starts it in front of the server at this address. Returns the
+    /// relay, and the address to which the client connects.
     fn relayed(&self, address: &str) -> Result<(Option<Relay>, String), CellError> {
         let Some(impairment) = self.context.relay else { return Ok((None, address.to_owned())) };
         let relay = relay(impairment, address, self.spec.round)?;
@@ -181,7 +184,7 @@ impl Cell<'_> {
         Ok((Some(relay), front))
     }
 
-    /// Adds the profile from the samples, after both ends have ended.
+    /// Adds the profile that is computed from the samples. Both programs must have ended.
     fn profile(&mut self, measurement: Measurement) -> Result<Measurement, CellError> {
         let (context, spec) = (self.context, self.spec);
         let split = |role, end: &mut Option<Endpoint>, who: &Implementation| {
@@ -199,8 +202,8 @@ impl Cell<'_> {
         Ok(Measurement { profile, ..measurement })
     }
 
-    /// Runs the probe, which measures the client's cost without its work, if the context asks for
-    /// it.
+    /// Runs the probe if the context asks for it. The probe measures what the client costs without
+    /// its workload.
     fn probe(&mut self, address: &str) -> Result<Option<Probe>, CellError> {
         if !self.context.probe {
             return Ok(None);
@@ -212,7 +215,7 @@ impl Cell<'_> {
         probe(self.context, &order, server)
     }
 
-    /// Returns the command of the client for its workload.
+    /// Returns the command that starts the client with its workload.
     fn work(&mut self, address: String) -> Result<Order, CellError> {
         let spec = self.spec;
         let work = spec.workload.arguments(&self.context.size);
@@ -221,7 +224,8 @@ impl Cell<'_> {
         self.ask(address, work, usual)
     }
 
-    /// Returns the command of the client. `usual` is the protocol that it speaks by default.
+    /// Returns the command that starts the client. `usual` is the protocol that the client speaks
+    /// by default.
     fn ask(
         &mut self,
         address: String,
@@ -240,7 +244,7 @@ impl Cell<'_> {
         self.order("client", spec.client, &context.client, &connect, work)
     }
 
-    /// Returns the command of one end, and adds it to the notes.
+    /// Returns the command of the server or the client, and adds it to the notes.
     fn order(
         &mut self,
         role: &str,
@@ -263,7 +267,8 @@ impl Cell<'_> {
         Ok(Order { words, environment, folder: None, sampled })
     }
 
-    /// Returns the options for extra recordings. An agent's machine has no folder for them.
+    /// Returns the options for extra recordings. There are no such options on a testbed, because an
+    /// agent's machine has no folder for recordings.
     fn extras(&self, role: &str) -> Result<Vec<String>, CellError> {
         let CellContext { extras, logs: Some(logs), .. } = self.context else {
             return Ok(Vec::new());
@@ -287,8 +292,8 @@ impl Cell<'_> {
         Ok(words)
     }
 
-    /// Keeps the output of both ends and the result. If logs cannot be written, the measurement
-    /// still counts. A full disk is detected when the sample is written.
+    /// Keeps the output of server and client, and the result. If this fails, the measurement still
+    /// counts. A full disk is detected when the sample is written.
     fn keep_logs(&mut self, result: &Result<Measurement, CellError>) {
         let Some(folder) = self.context.logs else { return };
         let came = match result {
@@ -303,7 +308,7 @@ impl Cell<'_> {
         let _ = std::fs::write(folder.join("output.txt"), self.notes.join("\n") + "\n");
         for (role, end) in [("server", &mut self.server), ("client", &mut self.client)] {
             let Some(end) = end else { continue };
-            // After a failure, the end may still run.
+            // After a failure, the program may still run.
             let _ = end.stop(Duration::ZERO);
             let said = end.said();
             if !said.is_empty() {
@@ -311,7 +316,8 @@ impl Cell<'_> {
                 let _ = std::fs::write(folder.join(role).join("log.txt"), said);
             }
         }
-        // After a failure, the ends may have written to the folder until now.
+        // Removes the folder only now, because after a failure the programs may have written to it
+        // until they ended.
         let _ = std::fs::remove_dir_all(folder.join(transfer::WORK));
     }
 }

@@ -1,10 +1,9 @@
-//! Detects other runs that measure on this machine at the same time, because they disturb each
-//! other.
+//! Detects another benchmark run on this machine, because two concurrent runs disturb each other.
 //!
 //! A run listens at an abstract Unix socket address. The kernel frees the address when the process
-//! ends, for whatever reason. A run that finds the address in use connects to it, so that
-//! both can warn. Such addresses belong to a network namespace, so runs in containers do not see
-//! each other.
+//! ends, for whatever reason. A run that finds the address in use connects to it, so that both runs
+//! can warn their users. Such addresses belong to a network namespace, so runs in containers do not
+//! see each other.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
@@ -12,10 +11,10 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use nix::sys::socket::{getsockopt, sockopt};
 
-/// The address, without the leading zero byte.
+/// Abstract socket address at which a run listens, without the leading zero byte.
 const NAME: &str = "equic-bench-run";
 
-/// The machine, claimed for a run until this is dropped.
+/// A run's claim of this machine. Dropping it releases the machine.
 #[derive(Debug)]
 pub struct Claim {
     listener: Option<UnixListener>,
@@ -23,7 +22,8 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Claims the machine. This never fails: see [`Claim::other`].
+    /// Claims the machine. This never fails: if another run was first, [`Claim::other`] returns its
+    /// process.
     #[must_use]
     pub fn take() -> Claim {
         Claim::named(NAME)
@@ -47,13 +47,13 @@ impl Claim {
         }
     }
 
-    /// Returns the process of a run that started earlier.
+    /// Returns the process ID of a run that started earlier.
     #[must_use]
     pub fn other(&self) -> Option<u32> {
         self.other
     }
 
-    /// Returns the process of a run that started since the last call.
+    /// Returns the process ID of a run that started since the last call.
     #[must_use]
     pub fn joined(&self) -> Option<u32> {
         let (stream, _) = self.listener.as_ref()?.accept().ok()?;

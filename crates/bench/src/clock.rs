@@ -1,15 +1,15 @@
-//! Checks the client's clock: the client reports how long its work took, and the runner compares
-//! this time with its own observations.
+//! Checks the duration that a client reports for its work against observations of the runner.
 //!
-//! * CPU time is a lower bound: the CPU time of a process, divided by its number of CPUs, has
-//!   passed during the work.
+//! * CPU time is a lower bound. A process with `n` CPUs cannot use more than `n` seconds of CPU
+//!   time per second of work.
 //! * The counters of the receiver's interfaces are another lower bound: between two readings at
-//!   which bytes were still arriving, the work was in progress. On an interface that other
-//!   processes use, too, they only raise a doubt.
-//! * The lifetime of the process, minus that of a client that fetches one byte, is about the time
-//!   of the work.
+//!   which bytes were still arriving, the work was in progress. If other processes use the
+//!   interface, too, this bound can only raise a doubt.
+//! * The lifetime of the client's process, minus that of a client that fetches one byte, is about
+//!   the duration of the work.
 //!
-//! An impossible time is a failure (`lied`). An unexplained time is a figure with a mark.
+//! If the reported duration is impossible, the attempt fails (`lied`). If it is only unexplained,
+//! the figure is marked as doubted.
 
 use std::time::{Duration, Instant};
 
@@ -20,15 +20,15 @@ use crate::counters::Counters;
 use crate::site::{Host, Site};
 use crate::{Answer, Size, Workload};
 
-/// Minimum number of bytes of a checked transfer. Smaller transfers may end before the counters are
-/// read twice.
+/// Minimum number of bytes of a transfer that is checked. A smaller one may end before the counters
+/// are read twice.
 const FEWEST: u64 = 1_000_000;
-/// CPU time in seconds that a process may use after its work. The next constant is the share of a
-/// bound that a claimed time must reach.
+/// CPU time in seconds that a process may use after its work. `PART` is the share of a bound that a
+/// reported time must reach.
 const SLACK: f64 = 0.1;
 const PART: f64 = 0.8;
 
-/// Reads the number of bytes that the receiver's interfaces have received, during the transfer.
+/// Counts the bytes that arrive at the receiver's interfaces during a transfer.
 pub(crate) struct Passage {
     /// Number of bytes of the transfer. `None` if it is too small to check, or if the workload has
     /// no such number.
@@ -56,7 +56,7 @@ impl Passage {
         site.counters().map(|Counters { received, .. }| received)
     }
 
-    /// Reads the counters. Called when no other part of the runner waits.
+    /// Reads the counters of the interfaces. Called when no other part of the runner waits.
     pub(crate) fn look(&mut self, context: &CellContext<'_>) {
         let (Some(bytes), Some(before)) = (self.bytes, self.before) else { return };
         let asked = Instant::now();
@@ -67,7 +67,7 @@ impl Passage {
     /// Records a reading of the counters. `asked` and `told` are the times before and after the
     /// counters were read.
     fn note(&mut self, came: u64, bytes: u64, asked: Instant, told: Instant) {
-        // A handshake and the traffic of others are smaller than that.
+        // Handshakes and traffic of other processes are smaller than this.
         if came >= bytes / 50 && self.first.is_none() {
             self.first = Some(told);
         }
@@ -76,20 +76,22 @@ impl Passage {
         }
     }
 
-    /// Returns the minimum time for which the bytes arrived, or `None` if it was not seen.
+    /// Returns a lower bound of the time in which the bytes arrived, or `None` if it was not
+    /// observed.
     pub(crate) fn lasted(&self) -> Option<Duration> {
         self.last?.checked_duration_since(self.first?)
     }
 }
 
-/// Observations of the runner during an attempt, in seconds.
+/// Observations of the runner during an attempt, with times in seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
-    /// Time from the start of the client's process to its end.
+    /// Lifetime of the client's process.
     pub process: f64,
-    /// The same time for a client that fetches one byte.
+    /// Lifetime of a client that fetches one byte, in seconds. `None` if it was not measured.
     pub probe: Option<f64>,
-    /// Minimum time for which the bytes arrived.
+    /// Lower bound of the time in which the bytes arrived, in seconds. `None` if it was not
+    /// observed.
     pub passage: Option<f64>,
     /// True if no other process uses the interfaces.
     pub alone: bool,
@@ -103,15 +105,16 @@ pub(crate) struct Seen {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Computed {
     pub work: f64,
-    /// CPU time of the start of the process, which was measured once and subtracted. On a busy
-    /// machine, the CPU time of a start varies by as much as its own size. Claims are therefore
-    /// judged as if this start had taken twice as long.
+    /// CPU time in seconds that the start of the process took. It is measured once, and subtracted
+    /// from the total. On a busy machine, the CPU time of a start varies by as much as its own
+    /// size. Reported times are therefore judged as if the start had taken twice as long.
     pub start: f64,
 }
 
 impl Seen {
-    /// Computes the observations from the CPU times of both ends. Each has the total time and the
-    /// time of the start. An end whose start was not measured is not judged.
+    /// Computes the CPU times of server and client for their work. Each argument has the total CPU
+    /// time and that of the start. If the start of a program was not measured, its CPU time is not
+    /// used as a bound.
     pub(crate) fn computed(
         context: &CellContext<'_>,
         server: (f64, Option<f64>),
@@ -132,16 +135,18 @@ impl Seen {
     }
 }
 
-/// Returns the time from which figures are computed: the client's, but at least the time for which
-/// the bytes arrived if no other process uses the interfaces.
+/// Returns the duration from which figures are computed. It is the duration that the client
+/// reports. If no other process uses the interfaces, it is at least the time in which the bytes
+/// arrived.
 pub(crate) fn bounded(seconds: f64, seen: &Seen) -> f64 {
     seconds.max(seen.passage.filter(|_| seen.alone).unwrap_or(0.0))
 }
 
-/// Compares the client's time with what the runner saw. Returns the reason if the time is doubted.
+/// Compares the time that the client reports with the observations of the runner. Returns the
+/// reason if the time is doubted.
 ///
 /// # Errors
-/// The reason for which the time is impossible.
+/// The reason why the time is impossible.
 pub(crate) fn check(
     what: Workload,
     size: &Size,
@@ -150,7 +155,7 @@ pub(crate) fn check(
 ) -> Result<Option<String>, String> {
     let shown = |seconds: f64| number::measured(seconds, "s");
     let claim = shown(answer.seconds);
-    // These workloads also work before their clock starts.
+    // In these workloads, clients also do work before their clock starts.
     let work = match what {
         Workload::Idle | Workload::Transfer => return Ok(None),
         Workload::Loaded | Workload::Resumed => 2.0 * answer.seconds,
@@ -176,7 +181,7 @@ pub(crate) fn check(
         )));
     }
     let Some(probe) = seen.probe else { return Ok(None) };
-    // A long probe would explain any time.
+    // If the probe takes this long, it would explain any reported time.
     if probe > 2.0 * seen.process + SLACK {
         let (process, start) = (shown(seen.process), shown(probe));
         return Ok(Some(format!(
@@ -209,7 +214,8 @@ mod tests {
 
     #[test]
     fn clock_of_the_client_is_bounded_by_what_the_runner_saw() {
-        // A transfer of 250 MB at 1.41 Gbit/s, by a client that takes 60 ms for one byte.
+        // The attempt is a transfer of 250 MB at 1.41 Gbit/s. The client takes 60 ms to fetch one
+        // byte.
         let seen = Seen {
             process: 1.5,
             probe: Some(0.06),
@@ -222,21 +228,21 @@ mod tests {
         // A fifth.
         let why = checked(Workload::Download, 1.42 / 5.0, seen).unwrap_err();
         assert!(why.contains("284") && why.contains("1.35"), "{why}");
-        // Tests each bound separately.
+        // Each case has only one of the observations, to test each bound separately.
         let others = Seen { alone: false, ..seen };
         let why = checked(Workload::Download, 0.284, others).unwrap_err();
         assert!(why.contains("the client used the CPU"), "{why}");
         let server = Seen { client_cpu: None, ..others };
         let why = checked(Workload::Upload, 0.284, server).unwrap_err();
         assert!(why.contains("the server used the CPU"), "{why}");
-        // An interface that other processes use raises only a doubt, and so does the lifetime of
-        // the process.
+        // If other processes use the interface, its counters raise only a doubt. The lifetime of
+        // the process also raises only a doubt.
         let shared = Seen { server_cpu: None, ..server };
         assert_eq!(checked(Workload::Download, 0.284, shared), Ok(true));
         let process = Seen { passage: None, ..shared };
         assert_eq!(checked(Workload::Download, 0.284, process), Ok(true));
         assert_eq!(checked(Workload::Download, 1.42, process), Ok(false));
-        // A clock that starts late is doubted, and its time is corrected.
+        // If a client starts its clock too late, its time is doubted and corrected.
         assert_eq!((bounded(1.2, &seen), bounded(1.4, &seen)), (1.35, 1.4));
         assert_eq!(bounded(1.2, &Seen { alone: false, ..seen }), 1.2);
         assert_eq!(
@@ -246,7 +252,7 @@ mod tests {
         // If one byte takes longer than all bytes, the probe does not explain the difference.
         let slow = Seen { probe: Some(4.0), ..process };
         assert_eq!(checked(Workload::Download, 0.284, slow), Ok(true));
-        // Without any observation, no time is doubted.
+        // Without any observation, no reported time is doubted.
         assert_eq!(
             checked(Workload::Download, 0.001, Seen { process: 60.0, ..Seen::default() }),
             Ok(false)
@@ -269,10 +275,10 @@ mod tests {
     fn clock_of_counted_work_is_bounded_too() {
         let seen = |process| Seen { process, probe: Some(0.1), ..Seen::default() };
         assert_eq!(checked(Workload::Handshakes, 3.0, seen(3.2)), Ok(false));
-        // Fifteen seconds of handshakes, reported as three.
+        // The client worked on handshakes for fifteen seconds, but reports three.
         assert_eq!(checked(Workload::Handshakes, 3.0, seen(15.0)), Ok(true));
-        // The phase without the bulk download, and the phase that gets tickets, come before the clock
-        // starts.
+        // The phase without the bulk download, and the phase in which tickets are fetched, come
+        // before the client's clock starts.
         assert_eq!(checked(Workload::Loaded, 3.0, seen(6.2)), Ok(false));
         assert_eq!(checked(Workload::Resumed, 3.0, seen(4.0)), Ok(false));
         assert_eq!(checked(Workload::Loaded, 3.0, seen(20.0)), Ok(true));

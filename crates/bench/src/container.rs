@@ -1,4 +1,4 @@
-//! Stock endpoints in containers: arguments of docker, and their removal.
+//! Runs stock endpoints in docker containers, and removes the containers.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,8 +9,8 @@ use crate::Implementation;
 use crate::ends::NAME;
 use crate::site::Site;
 
-/// Returns the command of a container in the network of docker's daemon, which must run on this
-/// machine. The container's name and the image follow it.
+/// Returns the `docker run` command of a container in the network of docker's daemon, which must
+/// run on this machine. The caller appends the container's name and the image.
 pub(crate) fn docker(
     environment: &BTreeMap<String, String>,
     (own, files): (&Path, &Path),
@@ -22,7 +22,7 @@ pub(crate) fn docker(
         ["docker", "run", "--rm", "--init", "--network=host"].map(str::to_owned).into();
     words.push(format!("--add-host={NAME}:{}", address.ip()));
     for (name, value) in environment {
-        // Mount points in the container.
+        // These variables name folders that are mounted in the container.
         if !["WWW", "DOWNLOADS", "CERTS", "LOGS"].contains(&name.as_str()) {
             words.extend(["--env".to_owned(), format!("{name}={value}")]);
         }
@@ -43,8 +43,8 @@ pub(crate) fn contained(who: &Implementation) -> bool {
     who.image.is_some() && who.path.is_none() && who.endpoint.is_empty()
 }
 
-/// A container that is removed when this is dropped. Killing `docker run` does not end the
-/// container.
+/// A running container. It is removed when this value is dropped, because killing `docker run` does
+/// not end the container.
 pub(crate) struct Container(String);
 
 impl Container {
@@ -62,7 +62,7 @@ impl Drop for Container {
         let mut command = Command::new("docker");
         command.args(["rm", "--force", &self.0]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // Usually the container has removed itself, so an error is expected.
+        // An error is expected, because usually the container has removed itself already.
         let _ = command.status();
     }
 }

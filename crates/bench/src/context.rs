@@ -1,4 +1,4 @@
-//! The environment of a cell, its specification, and its result.
+//! The types of an attempt: its environment, its specification, and its result.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -13,42 +13,42 @@ use crate::{Answer, Figures, Implementation, Size, Workload};
 pub use crate::error::CellError;
 pub(crate) use crate::error::failed;
 
-/// The environment of cells: both hosts, the path between them, and what is recorded.
+/// The environment of attempts: both hosts, the path between them, and what is recorded.
 #[derive(Debug)]
 pub struct CellContext<'a> {
-    /// Place of the server.
+    /// Where the server runs.
     pub server: Site<'a>,
-    /// Place of the client.
+    /// Where the client runs.
     pub client: Site<'a>,
     /// The server's IP address.
     pub address: std::net::IpAddr,
-    /// Impairment by a relay between the ends. `None` if there is no relay.
+    /// Impairment by a relay between client and server. `None` if there is no relay.
     pub relay: Option<&'a Impairment>,
     /// Rate in bytes a second below which a transfer counts as stalled ([`NetPath::least_rate`](crate::NetPath)).
     pub least_rate: f64,
-    /// Size of each workload.
+    /// Size of each workload (bytes, streams, seconds, connections).
     pub size: Size,
-    /// Set to end cells early.
+    /// Set to end attempts early.
     pub stop: &'a AtomicBool,
-    /// Folder for the output of both ends. `None` if the output is discarded.
+    /// Folder for the output of server and client. `None` if the output is discarded.
     pub logs: Option<&'a Path>,
     /// True if a probe runs first, so that its cost can be subtracted. The probe is a client that
     /// fetches one byte.
     pub probe: bool,
     /// True if system calls are counted, which costs time.
     pub count_calls: bool,
-    /// Extra recordings in the folder of logs, which also cost time.
+    /// Extra recordings, which also cost time. They are written into the folder of logs.
     pub extras: Extras,
 }
 
 impl CellContext<'_> {
-    /// Returns the path of the samples of an end, if it is sampled.
+    /// Returns the file for the samples of the server or client (`role`), if it is sampled.
     pub(crate) fn sampled(&self, role: &str) -> Option<PathBuf> {
         self.logs.filter(|_| self.extras.samples()).map(|logs| logs.join(role))
     }
 }
 
-/// Specification of a cell: one attempt at a measurement.
+/// Specification of one attempt at a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct CellSpec<'a> {
     /// Implementation of the server.
@@ -57,15 +57,15 @@ pub struct CellSpec<'a> {
     pub client: &'a Implementation,
     /// Workload to measure.
     pub workload: Workload,
-    /// Protocol that both ends speak.
+    /// Protocol that server and client speak.
     pub protocol: &'a str,
     /// Values of the swept settings.
     pub point: &'a SweepPoint,
-    /// The round. It selects the random losses of a relay.
+    /// Number of the round. It selects which packets a relay loses at random.
     pub round: i64,
 }
 
-/// Results of a measurement.
+/// The measured data of a successful attempt.
 #[derive(Clone, Debug)]
 pub struct Measurement {
     /// The figures.
@@ -77,15 +77,15 @@ pub struct Measurement {
     /// Anonymous memory of the server with all connections open, in bytes. `None` unless the
     /// workload is `idle`.
     pub server_held_memory: Option<u64>,
-    /// Division of the samples of both ends, if they were sampled.
+    /// Division of the samples of server and client, if they were sampled.
     pub profile: Option<Splits>,
 }
 
-/// Samples of both ends.
+/// Samples of server and client, divided by what the CPU was doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Splits {
-    /// Samples of the server.
+    /// Samples of the server, divided by kind of work.
     pub server: Division,
-    /// Samples of the client.
+    /// Samples of the client, divided by kind of work.
     pub client: Division,
 }

@@ -22,7 +22,7 @@ impl Counters {
     /// # Errors
     /// The counters cannot be read.
     pub fn read() -> io::Result<Counters> {
-        // /proc/net would show the namespace of the main thread.
+        // /proc/net would show the namespace of the process's main thread.
         let snmp = fs::read_to_string("/proc/thread-self/net/snmp")?;
         // The file is missing if IPv6 is off.
         let snmp6 = fs::read_to_string("/proc/thread-self/net/snmp6").unwrap_or_default();
@@ -46,7 +46,8 @@ impl Counters {
     }
 }
 
-/// Parses two lines that begin with "Udp:": names, then values.
+/// Parses two lines that begin with "Udp:". The first has the names of the counters, and the second
+/// has their values.
 fn udp4(text: &str) -> u64 {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp:"));
     let (names, values) = (lines.next().unwrap_or(""), lines.next().unwrap_or(""));
@@ -60,13 +61,14 @@ fn udp6(text: &str) -> u64 {
     lines.next().and_then(|value| value.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Parses a line for each CPU, in hexadecimal: processed, dropped, ...
+/// Parses the lines of /proc/net/softnet_stat. There is one for each CPU, with hexadecimal columns:
+/// processed, dropped, ...
 fn softnet_drops(text: &str) -> u64 {
     let dropped = |line: &str| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok();
     text.lines().filter_map(dropped).sum()
 }
 
-/// Parses two header lines, then "name: bytes ..." for each interface.
+/// Parses /proc/net/dev: two header lines, then "name: bytes ..." for each interface.
 fn received(text: &str) -> u64 {
     let bytes =
         |line: &str| line.rsplit_once(':')?.1.split_whitespace().next()?.parse::<u64>().ok();
@@ -76,18 +78,18 @@ fn received(text: &str) -> u64 {
 /// CPU time of the machine since boot, by use, in seconds, summed over its CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cpus {
-    /// Time for processes.
+    /// Time that processes used.
     pub processes: f64,
-    /// Time in interrupts, including soft interrupts.
+    /// Time spent in interrupts, including soft interrupts.
     pub interrupts: f64,
-    /// Time that the hypervisor gave to other machines.
+    /// Time that the hypervisor gave to other virtual machines.
     pub steal: f64,
     /// Total time, including idle time.
     pub total: f64,
 }
 
 impl Cpus {
-    /// Reads the current times.
+    /// Reads the CPU times of the machine.
     ///
     /// # Errors
     /// /proc/stat cannot be read.
@@ -115,7 +117,7 @@ impl Cpus {
     }
 }
 
-/// Returns the kernel's clock ticks per second, the unit of its accounting.
+/// Returns the kernel's clock ticks per second, which are the unit of its CPU accounting.
 pub(crate) fn ticks_per_second() -> f64 {
     // SAFETY: sysconf(3) takes an integer.
     let answer = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };

@@ -1,4 +1,4 @@
-//! Digests of files, which identify what was measured and detect corrupted transfers.
+//! Computes digests of files, which identify measured programs and detect corrupted transfers.
 
 use std::io::Read as _;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Checks this machine for conditions that distort figures or make them vary. Each finding has a
-//! command that fixes it.
+//! Checks this machine for conditions that distort measurements or make them vary. Each finding
+//! names a command that fixes it.
 
 pub mod copies;
 
@@ -12,25 +12,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::counters::Cpus;
 
-/// Socket buffer size that the adapters request, in bytes.
+/// Socket buffer size in bytes that measured programs request.
 const BUFFER: u64 = 4 << 20;
-/// Time for which the machine is observed.
+/// Time for which the doctor observes the machine.
 const WATCHED: Duration = Duration::from_secs(1);
-/// Minimum share of CPU time taken by the hypervisor for a finding, from 0 to 1. The next constant
-/// is that of other programs.
+/// Smallest share of CPU time that is a finding if the hypervisor takes it, from 0 to 1. `LOAD` is
+/// the same for other programs.
 const STEAL: f64 = 0.01;
 const LOAD: f64 = 0.05;
 
-/// A finding of the doctor.
+/// A finding of the doctor, which checks the machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Subject of the check.
+    /// The subject of the check.
     pub what: String,
-    /// True if the finding distorts figures. False if it is only for information.
+    /// True if the finding distorts measurements. False if it is only for information.
     pub serious: bool,
-    /// The observation and its consequence.
+    /// The observation, and its consequence for measurements.
     pub found: String,
-    /// The command that fixes it, or advice if no command does.
+    /// The command that fixes the finding, or advice if no command does.
     pub help: String,
 }
 
@@ -56,7 +56,7 @@ pub fn examine(server_cpus: &[usize], client_cpus: &[usize]) -> Vec<Finding> {
     findings
 }
 
-/// Returns the findings from the files below `root`.
+/// Returns the findings from files such as /proc and /sys below `root`.
 fn at_rest(root: &Path, server_cpus: &[usize], client_cpus: &[usize]) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(governor(root));

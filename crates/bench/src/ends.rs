@@ -1,4 +1,4 @@
-//! Starts the two ends of a cell, and the relay between them.
+//! Starts the server and the client of an attempt, and the relay between them.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::site::Endpoint;
 use crate::sweep::SweepPoint;
 use crate::{Failure, Implementation};
 
-/// Server name in the certificate.
+/// Name of the server in its certificate.
 pub(crate) const NAME: &str = "server";
 
-/// Returns the environment variables that a point adds to those of a program.
+/// Returns the environment variables that a sweep point adds to those of a program.
 pub(crate) fn environment(
     who: &Implementation,
     point: &SweepPoint,

@@ -1,12 +1,12 @@
-//! Errors that prevent a run. A fault of an implementation is not such an error, but an outcome of
-//! a cell.
+//! Errors that prevent a run. If an implementation fails, that is not such an error, but the
+//! outcome of an attempt.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::Failure;
 
-/// Reason that a run is not possible.
+/// Reason why a run is not possible.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
@@ -15,7 +15,7 @@ pub enum BenchError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Error from the system.
+        /// Error from the operating system.
         #[source]
         source: io::Error,
     },
@@ -24,15 +24,15 @@ pub enum BenchError {
     Registry {
         /// The file.
         path: PathBuf,
-        /// Defect of the file.
+        /// Description of the defect of the list.
         reason: String,
     },
     /// No implementation has this name.
     #[error("unknown implementation {name:?}: known are {known}")]
     Unknown {
-        /// The requested name.
+        /// The implementation name that the user gave.
         name: String,
-        /// Names that exist.
+        /// Names of all known implementations.
         known: String,
     },
     /// An implementation was not built.
@@ -40,11 +40,11 @@ pub enum BenchError {
     NotBuilt {
         /// The implementation.
         name: String,
-        /// The defective file or folder.
+        /// The missing or defective file or folder.
         path: PathBuf,
         /// The defect.
         what: &'static str,
-        /// Advice how to fix it.
+        /// Advice on how to fix the problem.
         help: String,
     },
     /// A sweep is invalid.
@@ -52,7 +52,7 @@ pub enum BenchError {
     Sweep {
         /// The sweep, as the user wrote it.
         text: String,
-        /// Defect of the sweep.
+        /// Description of the defect of the sweep.
         why: String,
     },
     /// A path between client and server is invalid.
@@ -60,7 +60,7 @@ pub enum BenchError {
     Path {
         /// The path, as the user wrote it.
         text: String,
-        /// Defect of the path.
+        /// Description of the defect of the path.
         why: String,
     },
     /// The requested run is not possible.
@@ -69,9 +69,9 @@ pub enum BenchError {
     /// A file of the run cannot be written, or there is no space for it.
     #[error("cannot write {}: {source}", path.display())]
     Write {
-        /// The file or folder.
+        /// The file or folder that cannot be written.
         path: PathBuf,
-        /// Error from the system.
+        /// Error from the operating system.
         #[source]
         source: io::Error,
     },
@@ -80,18 +80,18 @@ pub enum BenchError {
     Resume {
         /// The folder.
         path: PathBuf,
-        /// Reason that the run cannot be resumed.
+        /// Reason why the run cannot be resumed.
         why: String,
     },
     /// A machine of a testbed does not work as required.
     #[error("the testbed's {machine}: {why}")]
     Testbed {
-        /// Name of the machine.
+        /// Name of the machine: `server` or `client`.
         machine: String,
-        /// Defect of the machine.
+        /// Description of the defect of the machine.
         why: String,
     },
-    /// A profile cannot be kept.
+    /// A profile cannot be stored.
     #[error(transparent)]
     Result(#[from] crate::result::ResultError),
     /// Network namespaces cannot be created or removed.
@@ -102,12 +102,12 @@ pub enum BenchError {
     Relay(#[from] equic_lab::relay::RelayError),
 }
 
-/// Reason that a cell has no measurement.
+/// Reason that an attempt has no measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CellError {
-    /// An end does not support the cell.
+    /// The server or the client does not support the attempt.
     Unsupported(String),
-    /// The attempt failed.
+    /// The attempt failed: the kind of failure, and its description.
     Failed(Failure, String),
 }
 

@@ -1,45 +1,45 @@
-//! Extra recordings that slow programs down. They are made in additional attempts after all others,
-//! whose figures do not count.
+//! Extra recordings that slow programs down. They are made in additional attempts that run after
+//! all others and whose figures do not count.
 
 use serde::{Deserialize, Serialize};
 
 /// Extra recordings to make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extras {
-    /// qlog files of both ends.
+    /// Recording of qlog files of server and client.
     #[serde(default)]
     pub qlog: bool,
-    /// TLS secrets of both ends, to decrypt captures.
+    /// Recording of the TLS secrets of server and client, which decrypt captures.
     #[serde(default)]
     pub keylog: bool,
-    /// Number of bytes kept of each packet. `None`: packets are not captured.
+    /// Number of bytes of each packet to capture. If `None`, packets are not captured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pcap: Option<u32>,
-    /// Division of CPU time, by sampling.
+    /// Division of CPU time by kind of work, from samples.
     #[serde(default)]
     pub profile: bool,
-    /// A flame graph of each end, from the same samples.
+    /// A flame graph of the server and one of the client, from the same samples.
     #[serde(default)]
     pub flamegraph: bool,
-    /// The samples in the format of perf(1).
+    /// The samples themselves, in the format of perf(1).
     #[serde(default)]
     pub perf_data: bool,
 }
 
-/// Purpose of a turn.
+/// Purpose of a turn, which is one scheduled measurement of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The figures. The warm-up round also has this purpose.
+    /// To measure figures. The warm-up round also has this purpose.
     Figures,
-    /// Files that programs write (qlog, secrets), and a packet capture.
+    /// To let programs write files (qlog, secrets), and to capture packets.
     Files,
-    /// Samples. These turns are separate, because writing the other files would disturb the
+    /// To take samples. Such a turn is separate, because writing the other files would disturb the
     /// samples.
     Profile,
 }
 
 impl Extras {
-    /// Returns the recordings to make in a turn of this purpose.
+    /// Returns those recordings that are made in a turn of this purpose.
     #[must_use]
     pub const fn of(self, purpose: Purpose) -> Extras {
         const NONE: Extras = Extras {
@@ -64,7 +64,7 @@ impl Extras {
         self.profile || self.flamegraph || self.perf_data
     }
 
-    /// Returns the purposes of the additional turns of each cell.
+    /// Returns the purposes of the additional turns that each cell gets.
     #[must_use]
     pub fn purposes(self) -> Vec<Purpose> {
         let files = self.of(Purpose::Files) != Extras::default();

@@ -3,18 +3,22 @@
 //! An implementation is a program that follows docs/bench-contract.md ([`registry`]). A
 //! [`Workload`] defines the arguments of its client and the required answer. [`cell::run`] starts a
 //! server and a client, of the same implementation or of two, each on its own CPUs. It returns
-//! figures, or the reason that the cell has none. A figure is never shown if the client did not do
-//! the requested work.
+//! figures, or the reason why it has no figures. If the client did not do the requested work, no
+//! figure is shown.
 //!
-//! * [`plan`]: all cells of `equic-lab bench run` in their order, frozen. [`pair`]: which client runs
-//!   with which server. [`sweep`] and [`path`]: settings that vary. [`run`]: carries a plan out.
-//!   [`record`]: the stored data of each attempt.
-//! * [`transfer`], `container`: stock endpoints. [`site`]: where an end runs. `ends`, `attend`,
-//!   `process`: start and end of programs. [`network`]: namespaces. [`testbed`], [`agent`]: two
-//!   machines.
-//! * [`extras`], `sampling`, `capture`: recordings of attempts that do not count.
-//! * `probe`: the cost of a client before its first request. `clock`: checks the client's clock.
-//! * [`claim`]: detects runs at the same time.
+//! A cell is a combination of client, server, protocol, workload, path and settings.
+//!
+//! * [`plan`]: all cells of `equic-lab bench run` in their order, fixed before the first attempt.
+//!   [`pair`]: which client runs with which server. [`sweep`] and [`path`]: settings that vary.
+//!   [`run`]: carries a plan out. [`record`]: the stored data of each attempt.
+//! * [`transfer`], `container`: stock endpoints. [`site`]: where a server or client runs. `ends`,
+//!   `attend`, `process`: start and end of programs. [`network`]: namespaces. [`testbed`],
+//!   [`agent`]: two machines.
+//! * [`extras`], `sampling`, `capture`: recordings in additional attempts whose figures do not
+//!   count.
+//! * `probe`: the cost of a client before its first request. `clock`: checks the time that a client
+//!   reports.
+//! * [`claim`]: detects concurrent runs.
 //! * [`counters`], [`watch`], [`doctor`], [`manifest`]: facts about the reliability of figures.
 //! * [`result`]: everything that is computed from records.
 

@@ -1,4 +1,4 @@
-//! Facts needed to repeat a run: `manifest.json`.
+//! The manifest of a run, `manifest.json`: the facts needed to repeat the run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,10 +14,10 @@ use crate::{BenchError, Places};
 
 /// Version of the schema of a manifest.
 pub const MANIFEST: &str = "equic.bench.manifest/1";
-/// Name of the file in the folder of a run.
+/// Name of the manifest in the folder of a run.
 pub const FILE: &str = "manifest.json";
 
-/// Kernel parameters that affect figures.
+/// Kernel parameters that affect measurements.
 const SYSCTLS: [&str; 12] = [
     "net.core.rmem_default",
     "net.core.rmem_max",
@@ -32,7 +32,7 @@ const SYSCTLS: [&str; 12] = [
     "net.ipv4.udp_mem",
     "kernel.sched_autogroup_enabled",
 ];
-/// Files that pin the sources of an implementation.
+/// Lock files, which pin the sources of an implementation.
 const LOCKS: [&str; 6] =
     ["Cargo.lock", "go.sum", "package-lock.json", "bun.lock", "requirements.txt", "pom.xml"];
 
@@ -45,13 +45,14 @@ pub struct Manifest {
     pub created: Timestamp,
     /// The version of this program.
     pub version: String,
-    /// Crypto libraries of this program, which is also the implementation `equic`: such as
-    /// `AWS-LC, packets: BoringSSL`. `None` in results of versions that did not record it.
+    /// Crypto libraries of this program (which is also the measured implementation `equic`), for
+    /// example `AWS-LC, packets: BoringSSL`. `None` in results of versions that did not record
+    /// them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crypto: Option<String>,
-    /// The command line.
+    /// The command line of the run.
     pub command: Vec<String>,
-    /// Seed of the order.
+    /// Seed of the random order of the cells.
     pub seed: u64,
     /// The machine that this program ran on.
     pub machine: Machine,
@@ -61,14 +62,14 @@ pub struct Manifest {
     pub sysctls: BTreeMap<String, String>,
     /// Command line of the kernel.
     pub kernel_command_line: String,
-    /// `GLIBC_TUNABLES`. The measured programs inherit it.
+    /// Value of the environment variable `GLIBC_TUNABLES`, which the measured programs inherit.
     #[serde(default)]
     pub glibc_tunables: Option<String>,
     /// The files of each implementation with their SHA-256.
     pub programs: BTreeMap<String, Vec<(String, String)>>,
     /// SHA-256 of the lock files next to the list of implementations.
     pub locks: BTreeMap<String, String>,
-    /// Findings of the doctor before the start.
+    /// Findings of the doctor before the run started.
     pub findings: Vec<Finding>,
     /// The machines of a testbed, as their agents describe them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -135,7 +136,7 @@ impl Manifest {
     }
 }
 
-/// Returns the lock files in a folder and in its subfolders.
+/// Returns the SHA-256 of the lock files in a folder and in its subfolders.
 fn locks(folder: &Path) -> Result<BTreeMap<String, String>, BenchError> {
     let folders = |folder: &Path| -> Vec<std::path::PathBuf> {
         let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };

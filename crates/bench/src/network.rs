@@ -1,4 +1,5 @@
-//! The network namespaces of a run: one lab for each kind of link that its cells need.
+//! The network namespaces of a run. The run needs a lab (two namespaces and the link between them)
+//! for each kind of link.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,28 +11,29 @@ use crate::BenchError;
 use crate::path::NetPath;
 use crate::sweep::SweepPoint;
 
-/// Bytes of IPv6 and UDP headers.
+/// Size of the IPv6 and UDP headers together, in bytes.
 const HEADERS: u32 = 48;
 /// The MTU of Ethernet, in bytes.
 const ETHERNET: u32 = 1500;
 /// Size of an Ethernet header with a VLAN tag, in bytes.
 const FRAMING: u32 = 18;
-/// Size of the largest buffer that segmentation offload passes on, in bytes.
+/// Size of the largest buffer of a sender with segmentation offload, in bytes.
 const OFFLOADED: u64 = 64 << 10;
 
 /// Properties of the links between namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Links {
-    /// True if offloads are turned off.
+    /// True if the interfaces' offloads are turned off.
     plain: bool,
-    /// Rate in bits per second. `None` is unlimited.
+    /// Rate of the link in bits per second. `None` means unlimited.
     rate: Option<u64>,
-    /// MTU in bytes.
+    /// MTU of the link in bytes.
     mtu: u32,
 }
 
 impl Links {
-    /// Returns the links that a path needs at a point, or `None` if the path has no namespaces.
+    /// Returns the properties of the links that a path needs at a sweep point, or `None` if the
+    /// path has no namespaces.
     ///
     /// # Errors
     /// [`BenchError::Plan`]: offloads cannot be turned off on the machine's own interfaces.
@@ -63,7 +65,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Creates the labs that these cells need.
+    /// Creates a lab for each of these kinds of links.
     ///
     /// # Errors
     /// [`BenchError::Lab`], or the error of `tc`. Nothing is left behind in this case.
@@ -95,7 +97,7 @@ impl Network {
     /// Removes all labs.
     ///
     /// # Errors
-    /// The first error. The remaining labs are removed anyway.
+    /// Returns the first error. The remaining labs are removed anyway.
     pub fn close(self) -> Result<(), BenchError> {
         let closed: Vec<_> = self.labs.into_values().map(Lab::close).collect();
         closed.into_iter().collect::<Result<(), _>>()?;
@@ -103,7 +105,7 @@ impl Network {
     }
 }
 
-/// Size of the bucket and of the queue of `tbf`, in bytes.
+/// Size of the bucket and of the queue of the queueing discipline `tbf`, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bucket {
     burst: u64,
@@ -113,10 +115,10 @@ struct Bucket {
 impl Bucket {
     /// Computes the sizes for a rate in bits per second.
     ///
-    /// The bucket passes its content at once, so it must be small compared with a transfer: 4 ms of
-    /// the rate, or the largest buffer of segmentation offload if that is 10 ms or less. At lower
-    /// rates, the kernel splits such buffers. The bucket always has room for two frames. The queue
-    /// holds 50 ms, or 16 frames.
+    /// The bucket can pass its content at once, so it must be small compared with a transfer. It
+    /// holds what the rate passes in 4 ms, or the largest buffer of segmentation offload if that
+    /// takes 10 ms or less. At lower rates, the kernel splits such buffers. The bucket always has
+    /// room for two frames. The queue holds what the rate passes in 50 ms, or 16 frames.
     fn of(rate: u64, mtu: u32) -> Bucket {
         let (bytes, frame) = (rate / 8, u64::from(mtu + FRAMING));
         let burst = (bytes / 250).max(OFFLOADED.min(bytes / 100)).max(2 * frame);
@@ -128,7 +130,7 @@ impl Bucket {
 fn limit(host: &Namespace, rate: u64, mtu: u32) -> Result<(), BenchError> {
     let bucket = Bucket::of(rate, mtu);
     let rate = format!("{rate}bit");
-    // The option `limit` of tc includes the bucket.
+    // The option `limit` of tc is the size of the queue and the bucket together.
     let (burst, most) = (format!("{}b", bucket.burst), format!("{}b", bucket.burst + bucket.queue));
     let interface = host.ifname.as_str();
     let words = ["qdisc", "replace", "dev", interface, "root", "tbf", "rate", &rate, "burst"];
@@ -165,7 +167,7 @@ mod tests {
             assert!(queue >= 16 * 1518 && queue >= rate / 8 / 20, "{rate}: {queue}");
         }
         assert_eq!(Bucket::of(100_000_000, 1500), Bucket { burst: 65_536, queue: 625_000 });
-        // The bucket passes frames of any MTU at any rate.
+        // At every rate and MTU, the bucket must pass at least two frames.
         assert_eq!(Bucket::of(64_000, 9000), Bucket { burst: 18_036, queue: 144_288 });
     }
 

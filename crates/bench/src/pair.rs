@@ -1,4 +1,4 @@
-//! Pairs of client and server, their protocol, and the reasons that some of them are known to fail.
+//! Pairs of client and server, their protocol, and the reasons why some pairs are known to fail.
 
 use crate::container::contained;
 use crate::ends::no_aes;
@@ -7,20 +7,21 @@ use crate::sweep::SweepPoint;
 use crate::workload::Figure;
 use crate::{Implementation, Size, Workload};
 
-/// A client, a server, and their protocol.
+/// A client, a server, and the protocol that they speak.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair<'a> {
     /// Implementation of the client.
     pub client: &'a Implementation,
     /// Implementation of the server.
     pub server: &'a Implementation,
-    /// Protocol of both.
+    /// Protocol that both speak.
     pub protocol: &'static str,
 }
 
-/// Returns all pairs that share a protocol of the workload. They use the first protocol that they
-/// share, or only `protocol` if it is given. An implementation marked `alone` is paired only with
-/// itself. With `same`, this is true for all implementations.
+/// Returns all pairs of client and server that share a protocol of the workload. A pair uses the
+/// first protocol that both speak, or only `protocol` if it is given. An implementation marked
+/// `alone` is paired only with itself. With `same`, every implementation is paired only with
+/// itself.
 pub fn pairs<'a>(
     all: &'a [Implementation],
     workload: Workload,
@@ -50,7 +51,7 @@ pub fn pairs<'a>(
     pairs
 }
 
-/// Returns the reason that a cell is known to be unsupported, or `None` if the runner tries it.
+/// Returns the reason why a cell is known to be unsupported, or `None` if the runner should try it.
 pub fn refusal(
     pair: &Pair<'_>,
     workload: Workload,

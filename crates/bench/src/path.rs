@@ -1,5 +1,5 @@
-//! The path between client and server: `loopback`, `veth`, `veth-plain`, `tbf:RATE`, `relay:...`,
-//! `testbed:FILE`.
+//! The network path between client and server, which is written as `loopback`, `veth`,
+//! `veth-plain`, `tbf:RATE`, `relay:...` or `testbed:FILE`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,9 +10,10 @@ use equic_net::{Chance, Link, Queue};
 use crate::BenchError;
 use crate::sweep::{bytes, rate};
 
-/// Rate in bytes per second below which a transfer is stalled, if the path is faster.
+/// Rate in bytes per second below which a transfer counts as stalled, unless the path is slow
+/// itself.
 const LEAST_RATE: f64 = 5e6;
-/// A transfer may be slower than the path by this factor.
+/// A transfer may be slower than the path by this factor before it counts as stalled.
 const SLACK: f64 = 4.0;
 /// Size of a packet in bytes, to estimate the rate that is possible with loss.
 const PACKET: f64 = 1200.0;
@@ -28,18 +29,18 @@ pub enum NetPath {
         /// them.
         plain: bool,
     },
-    /// Like `Veth`, with a token bucket filter at each end.
+    /// Two network namespaces as with `Veth`, with a token bucket filter on both sides.
     Tbf {
         /// Rate in bits per second.
         rate: u64,
     },
     /// The loopback interface, and a relay that delays, drops and reorders UDP datagrams.
     Relay(Box<Impairment>),
-    /// Two machines that this file describes.
+    /// Two machines of a testbed, which this file describes.
     Testbed(PathBuf),
 }
 
-/// Impairment by a relay, in each direction.
+/// Impairment that a relay applies in each direction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Impairment {
     link: Link,
@@ -100,8 +101,8 @@ impl NetPath {
         }
     }
 
-    /// Returns the rate in bytes per second below which a transfer is stalled: 5 MB/s, or a quarter
-    /// of the rate of the path if that is less.
+    /// Returns the rate in bytes per second below which a transfer counts as stalled: 5 MB/s, or a
+    /// quarter of the path's rate if that is lower.
     #[must_use]
     pub fn least_rate(&self) -> f64 {
         let carried = match self {
@@ -166,12 +167,12 @@ impl Impairment {
         let limit = rate.map_or(f64::INFINITY, |rate| rate as f64 / 8.0);
         let round_trip = 2.0 * delay.as_secs_f64();
         let lost = ((drop.percent + reorder.percent) / 100.0).min(1.0);
-        // The second limit is infinite without loss or without delay.
+        // Without loss or without delay, the second limit is infinite.
         limit.min(PACKET / round_trip * (1.5 / lost).sqrt())
     }
 
-    /// Returns a relay with this impairment in both directions. The seed includes the round, so
-    /// that losses that hit a handshake do not hit it in every round.
+    /// Returns a relay with this impairment in both directions. The seed depends on the round, so
+    /// that a handshake does not lose the same packets in every round.
     pub fn relay(&self, server: std::net::SocketAddr, round: i64) -> Config {
         let any = std::net::SocketAddr::new(server.ip(), 0);
         Config {
@@ -241,7 +242,7 @@ mod tests {
         }
         assert_eq!(least("tbf:8mbit"), 250e3);
         assert_eq!(least("relay:rate=8mbit,loss=0%"), 250e3);
-        // The expected rate is 12.2 times 1,200 bytes per 40 ms.
+        // The expected rate with 40 ms and 1 % loss is 12.2 packets of 1,200 bytes per 40 ms.
         let lossy = least("relay:delay=20ms,loss=1%");
         assert!((91e3..93e3).contains(&lossy), "{lossy}");
         assert_eq!(least("relay:delay=20ms,reorder=1%"), lossy);

@@ -9,16 +9,16 @@ use crate::{BenchError, Implementation};
 /// Folders and files that replace the placeholders in commands.
 #[derive(Clone, Debug)]
 pub struct Places {
-    /// `{dir}`: the folder of the list.
+    /// `{dir}`: the folder that contains the list of implementations.
     pub dir: PathBuf,
     /// `{built}`: the folder of built implementations.
     pub built: PathBuf,
-    /// `{equic}`: this program.
+    /// `{equic}`: the path of this program.
     pub equic: PathBuf,
 }
 
 impl Places {
-    /// Returns the words with the placeholders replaced.
+    /// Returns a command with its placeholders replaced.
     pub fn fill(&self, words: &[String]) -> Vec<String> {
         let places = [("{dir}", &self.dir), ("{built}", &self.built), ("{equic}", &self.equic)];
         let fill = |word: &String| {
@@ -32,7 +32,7 @@ impl Places {
     /// Returns the program of a command: a path, or a bare name that is in PATH.
     ///
     /// # Errors
-    /// The path, if no program there is executable by this user.
+    /// The path, if this user cannot execute a program there.
     pub fn program(&self, command: &[String]) -> Result<PathBuf, PathBuf> {
         let program = self.fill(command).into_iter().next().map(PathBuf::from).unwrap_or_default();
         let runs = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
@@ -44,9 +44,9 @@ impl Places {
         found.find(|found| runs(found)).ok_or(program)
     }
 
-    /// Checks that the program of a command exists, and the files and folders below `{built}` and
-    /// `{dir}` that its arguments name. An interpreter is usually installed, but its script or its
-    /// classes may not have been built.
+    /// Checks that the program of a command exists, and also the files and folders below `{built}`
+    /// and `{dir}` that its arguments name. The program may be an installed interpreter whose
+    /// script or classes were not built.
     ///
     /// # Errors
     /// The first path that is missing.
@@ -54,7 +54,7 @@ impl Places {
         self.program(command)?;
         let marked = |part: &&str| part.starts_with("{built}") || part.starts_with("{dir}");
         let arguments = command.iter().skip(1);
-        // A Java class path has several parts.
+        // A Java class path consists of several paths.
         for part in arguments.flat_map(|word| word.split(':')).filter(marked) {
             let filled = self.fill(&[part.to_owned()]).concat();
             let (path, there) = match filled.strip_suffix("/*") {
@@ -71,8 +71,8 @@ impl Places {
         Ok(())
     }
 
-    /// Checks everything that `one` needs: its `command`, or for `transfer` its endpoint or
-    /// scripts. Images are not checked.
+    /// Checks that everything exists that `one` needs: the programs of its `command`, or, for the
+    /// workload `transfer`, its endpoint or scripts. Container images are not checked.
     ///
     /// # Errors
     /// [`BenchError::NotBuilt`].
@@ -101,7 +101,7 @@ impl Places {
             let help = "build it, correct its entry in the list, or omit it";
             ("is missing", help.to_owned())
         };
-        // A name without a slash is searched in PATH.
+        // A program name without a slash is searched in PATH.
         let path = match path.components().count() {
             1 => path,
             _ => std::path::absolute(&path).unwrap_or(path),
@@ -125,13 +125,13 @@ mod tests {
             places.complete(&words)
         };
         let missing = |words: &[&str]| complete(words).unwrap_err();
-        // An installed interpreter does not mean that the implementation is built.
+        // The interpreter is installed, but the script of the implementation was not built.
         assert_eq!(missing(&["sh", "{built}/run.sh"]), built.join("run.sh"));
         assert_eq!(missing(&["sh", "-c", "{built}/classes/*", "Main"]), built.join("classes"));
         assert_eq!(missing(&["sh", "{built}/nothing/*"]), built.join("nothing"));
         assert_eq!(missing(&["sh", "{dir}:{built}/a.jar"]), built.join("a.jar"));
         assert_eq!(missing(&["{built}/run"]), built.join("run"));
-        // Neither a file without execute permission nor a folder is a program.
+        // A program must be a file with execute permission, and not a folder.
         std::fs::write(built.join("run"), "").unwrap();
         assert_eq!(missing(&["{built}/run"]), built.join("run"));
         assert_eq!(missing(&["{built}/classes"]), built.join("classes"));

@@ -1,4 +1,5 @@
-//! All cells of a run in their order, frozen before the first one: `plan.json`.
+//! The plan of a run, `plan.json`: all cells of the run in their order, fixed before the first
+//! attempt.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +17,7 @@ use crate::{BenchError, Implementation, Key, NetPath, Places, Size, Workload};
 
 /// Version of the schema of a plan.
 pub const PLAN: &str = "equic.bench.plan/1";
-/// Name of the file in the folder of a run.
+/// Name of the plan in the folder of a run.
 pub const FILE: &str = "plan.json";
 
 /// Options of a run.
@@ -28,7 +29,8 @@ pub struct Options {
     pub paths: Vec<String>,
     /// Settings that vary, as [`Sweep::read`] reads them.
     pub sweeps: Vec<String>,
-    /// The only protocol to use. With `None`, a pair uses the first protocol that both ends share.
+    /// The only protocol to use. With `None`, a pair uses the first protocol that client and server
+    /// share.
     pub protocol: Option<String>,
     /// True if each implementation runs only with itself.
     pub same: bool,
@@ -38,44 +40,44 @@ pub struct Options {
     pub rounds: u32,
     /// True if a warm-up round, which does not count, comes first.
     pub warmup: bool,
-    /// Seed of the order, and of all other random choices.
+    /// Seed of the order of the cells, and of all other random choices.
     pub seed: u64,
-    /// The CPUs of servers.
+    /// The CPUs on which servers run.
     pub server_cpus: Vec<usize>,
-    /// The CPUs of clients.
+    /// The CPUs on which clients run.
     pub client_cpus: Vec<usize>,
-    /// Maximum number of attempts in a round at a cell that was disturbed.
+    /// Maximum number of attempts that a disturbed cell gets in a round.
     pub attempts: u32,
-    /// Bounds beyond which an attempt counts as disturbed.
+    /// Limits of other activity on the machine. Above them, an attempt counts as disturbed.
     pub bounds: Bounds,
-    /// Recordings to make in an additional attempt at each cell, which does not count.
+    /// Extra recordings. They are made in an additional attempt at each cell, which does not count.
     #[serde(default)]
     pub extras: Extras,
     /// Folder of existing certificates. With `None`, certificates are created in the folder of the
     /// run.
     pub certificates: Option<PathBuf>,
-    /// The list of implementations. `None` is the built-in list.
+    /// File with the list of implementations. `None` means the built-in list.
     pub registry: Option<PathBuf>,
     /// Folder of the built implementations.
     pub built: PathBuf,
 }
 
-/// An implementation at the time when the plan was made.
+/// An implementation with the digests of its files at the time when the plan was made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Frozen {
     /// Entry of the implementation in the registry.
     #[serde(flatten)]
     pub implementation: Implementation,
-    /// The files of its commands, with their SHA-256.
+    /// The files of the implementation's commands, with their SHA-256.
     pub files: Vec<(PathBuf, String)>,
 }
 
-/// A frozen plan.
+/// A plan, which no longer changes during the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunPlan {
     /// [`PLAN`].
     pub schema: String,
-    /// Options that the plan was made from.
+    /// Options from which the plan was made.
     pub options: Options,
     /// Implementations that take part.
     pub implementations: Vec<Frozen>,
@@ -93,12 +95,12 @@ pub struct Cells {
     pub order: Vec<Vec<usize>>,
 }
 
-/// A turn of a cell.
+/// A turn: one scheduled measurement of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Turn<'a> {
-    /// Place in the order, counted from 0.
+    /// Position in the order of the whole plan, counted from 0.
     pub sequence: u64,
-    /// Number of the round, counted from 0. -1 is the warm-up round, whose figures do not count.
+    /// Number of the round, counted from 0. The warm-up round, whose figures do not count, is -1.
     pub round: i64,
     /// Purpose of the turn.
     pub purpose: Purpose,
@@ -107,10 +109,11 @@ pub struct Turn<'a> {
 }
 
 impl RunPlan {
-    /// Makes a plan. The same options and implementations give the same plan.
+    /// Makes a plan. The same options and implementations always give the same plan.
     ///
     /// # Errors
-    /// Invalid sweeps or paths, no cell to run, and programs that cannot be read.
+    /// Fails if a sweep or a path is invalid, if there is no cell to run, or if a program cannot be
+    /// read.
     pub fn new(
         options: Options,
         implementations: &[Implementation],
@@ -139,7 +142,7 @@ impl RunPlan {
         Ok(RunPlan { schema, options, implementations: frozen, cells: Cells { keys, order } })
     }
 
-    /// Returns every cell of every round, in order.
+    /// Returns one turn for each cell in each round, in order.
     pub fn turns(&self) -> impl Iterator<Item = Turn<'_>> {
         let first = if self.options.warmup { -1 } else { 0 };
         let rounds = (first..).zip(&self.cells.order);
@@ -154,7 +157,7 @@ impl RunPlan {
         self.cells.order.iter().map(Vec::len).sum()
     }
 
-    /// Returns the additional turns of each cell for extra recordings.
+    /// Returns the additional turns of all cells that are made for extra recordings.
     pub fn extra_turns(&self) -> impl Iterator<Item = Turn<'_>> {
         let purposes = self.options.extras.purposes().into_iter();
         let turns =
@@ -178,7 +181,7 @@ impl RunPlan {
         self.implementations.iter().map(|one| &one.implementation).find(|one| one.name == name)
     }
 
-    /// Returns the paths, by their names in records.
+    /// Returns the paths of the run, each with its name in records.
     ///
     /// # Errors
     /// [`BenchError::Path`].
@@ -267,8 +270,9 @@ fn paths(options: &Options) -> Result<Vec<(String, NetPath)>, BenchError> {
     Ok(paths)
 }
 
-/// Returns every workload on every path at every point, between all pairs. The workload `idle`
-/// measures memory, which does not depend on the path, so it runs only on the first path.
+/// Returns the cells of a run: every workload on every path at every sweep point, for every pair of
+/// client and server. The workload `idle` measures memory, which does not depend on the path, so it
+/// runs only on the first path.
 fn keys(options: &Options, all: &[Implementation]) -> Result<Vec<Key>, BenchError> {
     let sweeps =
         options.sweeps.iter().map(|text| Sweep::read(text)).collect::<Result<Vec<_>, _>>()?;
@@ -295,8 +299,8 @@ fn keys(options: &Options, all: &[Implementation]) -> Result<Vec<Key>, BenchErro
     Ok(keys)
 }
 
-/// Returns the order: in each round every cell once, in random order, so that changes of the
-/// machine affect all cells equally.
+/// Returns the order of the cells. Every round has each cell once, in random order, so that changes
+/// of the machine affect all cells equally.
 fn order(cells: usize, options: &Options) -> Vec<Vec<usize>> {
     let mut rng = SmallRng::seed_from_u64(options.seed);
     let rounds = options.rounds + u32::from(options.warmup);

@@ -47,7 +47,7 @@ fn plan(options: &Options, program: &Path) -> Result<RunPlan, BenchError> {
 fn every_round_has_every_cell_in_an_order_of_its_own() {
     let plan = |options| plan(&options, Path::new("/bin/sh")).unwrap();
     let first = plan(options());
-    // 4 pairs at 2 points: `download` runs on two paths, `idle` only on one.
+    // There are 4 pairs and 2 sweep points. `download` runs on two paths, and `idle` only on one.
     assert_eq!((first.cells.keys.len(), first.cells.order.len(), first.len()), (24, 4, 96));
     let cells: BTreeSet<&Key> = first.cells.keys.iter().collect();
     assert_eq!(cells.len(), 24);
@@ -67,8 +67,8 @@ fn every_round_has_every_cell_in_an_order_of_its_own() {
     let sequences: Vec<u64> = extra.extra_turns().map(|turn| turn.sequence).collect();
     assert_eq!(sequences, (96..120).collect::<Vec<_>>());
     assert!(extra.extra_turns().all(|turn| turn.round == -1));
-    // Samples come from separate attempts, because writing the other files would show up in the
-    // samples.
+    // Sampling needs separate attempts, because the samples would otherwise include the work of
+    // writing the other files.
     let extras = Extras { keylog: true, flamegraph: true, ..Extras::default() };
     let extra = plan(Options { extras, ..options() });
     let purposes: Vec<Purpose> = extra.extra_turns().map(|turn| turn.purpose).collect();
@@ -127,7 +127,7 @@ fn digests_are_sha_256() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "abc").unwrap();
-    // The SHA-256 example of FIPS 180-4.
+    // This is the SHA-256 example of FIPS 180-4.
     let known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
     assert_eq!(sha256(&file).unwrap(), known);
     assert!(sha256(&folder.path().join("none")).is_err());

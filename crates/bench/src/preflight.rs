@@ -10,9 +10,9 @@ use crate::result::profile;
 use crate::testbed::CERTIFICATES;
 use crate::{BenchError, NetPath, Places, Workload};
 
-/// Disk space of the record and the logs of an attempt in bytes. An attempt seldom needs more.
+/// Disk space for the record and the logs of an attempt, in bytes. An attempt seldom needs more.
 const ATTEMPT: u64 = 32 << 10;
-/// Disk space of the samples of both ends while they are read, in bytes.
+/// Disk space in bytes that the samples of server and client need while they are processed.
 const SAMPLES: u64 = 1 << 30;
 /// Disk space that must remain free, in bytes.
 const SPARE: u64 = 64 << 20;
@@ -131,15 +131,15 @@ fn trial() -> Result<(), String> {
     run(&["record", "-q", "-e", profile::EVENT, "-g", "-o", "/dev/null", "--", "true"])
 }
 
-/// Checks that sampling works, and that kernel functions in samples have names.
+/// Checks that perf can take samples, and that the samples contain the names of kernel functions.
 fn perf(
     root: bool,
     paranoid: &str,
     symbols: &str,
     trial: &Result<(), String>,
 ) -> Result<(), String> {
-    // Above 1, perf shows users no kernel functions, even in their own programs. Above 2, it shows
-    // them no samples.
+    // If perf_event_paranoid is above 1, perf shows users no kernel functions, even in their own
+    // programs. If it is above 2, perf shows them no samples at all.
     if !root && paranoid.trim().parse().is_ok_and(|paranoid: i32| paranoid > 1) {
         let paranoid = paranoid.trim();
         return Err(format!(
@@ -157,10 +157,10 @@ fn perf(
     Ok(())
 }
 
-/// Returns the disk space that a plan usually needs at most, in bytes.
+/// Returns an upper bound of the disk space that a plan usually needs, in bytes.
 pub fn needed_space(plan: &RunPlan) -> u64 {
     let files = if plan.options.workloads.contains(&Workload::Transfer) {
-        // The served file and the received file. Both are removed after each attempt.
+        // Space for the served file and the received file. Both are removed after each attempt.
         2 * plan.options.size.bytes
     } else {
         0

@@ -1,11 +1,11 @@
-//! Measures the cost of a client before its first request: a client that fetches one byte from the
-//! same server.
+//! Measures what a client costs before its first request, by a client that fetches one byte from
+//! the same server.
 //!
 //! A process uses CPU time for its start, its handshake and its end. This time does not depend on
 //! the number of bytes, and differs between stacks. The runner measures it and subtracts it: for
 //! the client by this probe, for the server by its CPU time after the probe. The probe needs only
-//! what the contract requires of a client. It also shows how much of a client's lifetime is not its
-//! work.
+//! what docs/bench-contract.md requires of a client. It also shows how much of a client's lifetime
+//! is not spent on its work.
 
 use std::time::{Duration, Instant};
 
@@ -15,21 +15,22 @@ use crate::ends::start;
 use crate::process::Order;
 use crate::site::Endpoint;
 
-/// Maximum duration of a probe. A slower client is not probed.
+/// Maximum duration of a probe. A client that takes longer is measured without a probe.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Pause between two polls of the client.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// The cost of a client without its work.
+/// The cost of a client that fetches only one byte.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Probe {
-    /// User and system time of the process.
+    /// User and system time of the process, in seconds.
     pub cpu_seconds: f64,
-    /// Time from the start of the process to its end.
+    /// Lifetime of the process, in seconds.
     pub process_seconds: f64,
 }
 
-/// Runs the client. Returns `None` if it fails, because the following attempt will show the reason.
+/// Runs the client. Returns `None` if the client fails, because the attempt that follows will show
+/// the reason.
 ///
 /// # Errors
 /// The run was interrupted, or waiting for the client failed.

@@ -1,4 +1,5 @@
-//! A program of a cell: its output, its last lines on standard error, and whether it is at rest.
+//! A running server or client: its output, its last lines on standard error, and whether it is at
+//! rest.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead as _, BufReader, Read};
@@ -14,21 +15,21 @@ pub(crate) use equic_harness::{Ended, ProcessPlacement};
 use equic_lab::measure::cpu_time;
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of bytes kept of each output of a program. The rest is discarded.
+/// Maximum number of bytes that are kept of each output of a program. The rest is discarded.
 const MAX_OUTPUT: u64 = 64 << 10;
-/// Maximum CPU time that a program at rest uses in the period of the next constant.
+/// Maximum CPU time that a program at rest uses during `RESTING`.
 const REST: Duration = Duration::from_millis(2);
 const RESTING: Duration = Duration::from_millis(200);
-/// Time after which a program is measured although it is not at rest.
+/// Maximum time to wait until a program is at rest. After that, it is measured anyway.
 const RESTLESS: Duration = Duration::from_secs(10);
-/// Number of kept lines of standard error. The next constant is the number of kept characters of
+/// Number of lines of standard error that are kept. `MAX_WORDS` is the number of characters kept of
 /// each line.
 const LAST_WORDS: usize = 3;
 const MAX_WORDS: usize = 300;
 /// Pause between two checks whether all output of an ended program was read.
 const LOOK: Duration = Duration::from_millis(10);
-/// Maximum time for reading the rest of the output of an ended program. It is far longer than
-/// necessary.
+/// Maximum time for reading the rest of the output of an ended program. Reading normally takes far
+/// less.
 const HEARD: Duration = Duration::from_secs(5);
 
 /// Environment in which a program is started.
@@ -37,32 +38,32 @@ pub(crate) struct Order {
     pub words: Vec<String>,
     pub environment: BTreeMap<String, String>,
     pub folder: Option<PathBuf>,
-    /// Path of the samples of the program, if it is sampled. Not supported on machines of a
-    /// testbed.
+    /// File for samples of the program, if it is sampled. Not supported on machines of a testbed.
     pub sampled: Option<PathBuf>,
 }
 
-/// State of a program at rest.
+/// Memory and CPU time of a program at rest.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rest {
-    /// Memory without backing file, in bytes.
+    /// Memory that is not backed by a file, in bytes.
     pub anonymous: u64,
-    /// CPU time used so far.
+    /// CPU time used so far, in seconds.
     pub cpu_seconds: f64,
-    /// True if the program never came to rest: it uses CPU time without any client.
+    /// True if the program never came to rest, that is, if it uses CPU time without any client.
     pub restless: bool,
 }
 
-/// Output of a program.
+/// The kept output of a program.
 #[derive(Default)]
 struct ProgramOutput {
-    /// The last lines of standard error.
+    /// The last lines that the program printed to standard error.
     last: VecDeque<String>,
-    /// The complete output of both streams, up to the limit.
+    /// Standard output and standard error together, up to the limit.
     all: String,
 }
 
-/// A running program. Dropping it kills its process group. The end of this process kills it, too.
+/// A running program. If this value is dropped or this process ends, the program's process group is
+/// killed.
 pub(crate) struct Program {
     program: equic_harness::Program,
     stdin: Option<ChildStdin>,
@@ -74,8 +75,8 @@ pub(crate) struct Program {
 impl Program {
     pub(crate) fn start(words: &[String], placement: &ProcessPlacement<'_>) -> io::Result<Program> {
         let mut placement = placement.clone();
-        // Without backtraces, the last lines contain the reason of a panic, and a panic uses little
-        // CPU time.
+        // Disables backtraces. The last lines then show the reason of a panic, and a panic uses
+        // little CPU time.
         placement.environment.entry("RUST_BACKTRACE".to_owned()).or_insert_with(|| "0".to_owned());
         let streams =
             Streams { stdin: Stdio::piped(), stdout: Stdio::piped(), stderr: Stdio::piped() };
@@ -87,8 +88,8 @@ impl Program {
             std::thread::spawn(move || {
                 read_lines(stdout, |line| {
                     note(&said, &line);
-                    // The receiver may have been dropped. The rest is read anyway, because the
-                    // program would block otherwise.
+                    // The receiver may have been dropped. The rest of the output must be read
+                    // anyway, because the program would block otherwise.
                     let _ = sender.send(line);
                 });
             });
@@ -115,9 +116,9 @@ impl Program {
         self.program.pid()
     }
 
-    /// Waits until the program uses no CPU time, for at most [`RESTLESS`]. Returns `None` if it has
-    /// ended. The memory excludes files, because its share of the program's own pages would fall
-    /// when a client of the same program starts.
+    /// Waits until the program uses almost no CPU time, for at most [`RESTLESS`]. Returns `None` if
+    /// the program has ended. The memory excludes pages of files: the program's share of these
+    /// would fall when a client of the same program starts.
     pub(crate) fn settle(&self) -> Option<Rest> {
         let deadline = Instant::now() + RESTLESS;
         let mut before = cpu_time(self.pid());
@@ -141,7 +142,7 @@ impl Program {
         Some(Rest { anonymous: kilobytes.checked_mul(1024)?, cpu_seconds, restless })
     }
 
-    /// Returns all output so far, up to the limit.
+    /// Returns everything that the program has printed so far, up to the limit.
     pub(crate) fn said(&mut self) -> String {
         self.hear_out();
         self.said.lock().unwrap_or_else(PoisonError::into_inner).all.clone()
@@ -153,8 +154,8 @@ impl Program {
         self.program.has_ended()
     }
 
-    /// Returns the next line of output, or `None` if none comes in time. Returns an error after the
-    /// end of the output.
+    /// Returns the next line of output, or `None` if no line arrives within `timeout`. Returns an
+    /// error after the end of the output.
     pub(crate) fn line(&self, timeout: Duration) -> Result<Option<String>, ()> {
         match self.lines.recv_timeout(timeout) {
             Ok(line) => Ok(Some(line)),
@@ -163,12 +164,12 @@ impl Program {
         }
     }
 
-    /// Closes its standard input.
+    /// Closes the program's standard input.
     pub(crate) fn close_stdin(&mut self) {
         self.stdin = None;
     }
 
-    /// Updates the peak memory use.
+    /// Reads the program's peak memory use again.
     pub(crate) fn peak_memory(&mut self) {
         self.program.peak_memory();
     }
@@ -185,8 +186,8 @@ impl Program {
         if self.program.ended().is_some()
             && let Some(listener) = self.listener.take()
         {
-            // A descendant in another process group may hold the output open. The output so far is
-            // enough then.
+            // A descendant in another process group may hold the output open. The output that was
+            // read so far is then enough.
             let deadline = Instant::now() + HEARD;
             while !listener.is_finished() && Instant::now() < deadline {
                 sleep(LOOK);
@@ -207,7 +208,7 @@ fn note(said: &Mutex<ProgramOutput>, line: &str) {
     said.all.push('\n');
 }
 
-/// Passes on output line by line, up to a limit, and discards the rest.
+/// Reads output and passes it on line by line up to a limit. Discards the rest.
 fn read_lines(from: impl Read, mut take: impl FnMut(String)) {
     let mut reader = BufReader::new(from.take(MAX_OUTPUT));
     let mut line = Vec::new();
@@ -219,6 +220,7 @@ fn read_lines(from: impl Read, mut take: impl FnMut(String)) {
         }
     }
     let mut rest = reader.into_inner().into_inner();
-    // The content does not matter. Reading goes on to the end, so that the program does not block.
+    // Discards the rest of the output. It must be read to its end, because the program would block
+    // otherwise.
     let _ = io::copy(&mut rest, &mut io::sink());
 }

@@ -1,4 +1,4 @@
-//! Records of a run of `equic-lab bench run`: one [`Record`] a line in `samples.jsonl`.
+//! The stored data of a run of `equic-lab bench run`: one [`Record`] per line of `samples.jsonl`.
 //!
 //! The runner writes records. Tables, pages and comparisons read them. A line describes one attempt
 //! completely, so a truncated file is still usable.
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use crate::Effective;
 use crate::answer::Latency;
 
-/// Version of the schema of a line.
+/// Version of the schema of a record.
 pub const RECORDS: &str = "equic.bench.samples/1";
 
-/// Identity of a cell: everything that determines what its figure means.
+/// Identity of a cell: everything that determines the meaning of its figure.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
     /// Name of the workload: `download`, `upload`, `streams`, `connections`, `handshakes`, `resumed`,
@@ -25,35 +25,36 @@ pub struct Key {
     /// Path between client and server: `loopback`, `veth`, `veth-plain` (offloads off), `tbf-100mbit`,
     /// `relay-...`, `testbed`.
     pub path: String,
-    /// The client's implementation.
+    /// Name of the client's implementation.
     pub client: String,
     /// The server's.
     pub server: String,
-    /// Swept settings with their values in this cell: `rcvbuf` -> `106496`. Empty without a sweep.
+    /// Swept settings with their values in this cell, such as `rcvbuf` -> `106496`. Empty without a
+    /// sweep.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub point: BTreeMap<String, String>,
 }
 
-/// One attempt at one cell.
+/// Record of one attempt at one cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// [`RECORDS`]. Empty in files of older releases.
+    /// Version of the schema, [`RECORDS`]. Empty in files of older releases.
     #[serde(default)]
     pub schema: String,
     /// Cell that was measured.
     #[serde(flatten)]
     pub key: Key,
-    /// Round, counted from 0. Round `-1` is the warm-up, whose figures do not count.
+    /// Number of the round, counted from 0. The warm-up round, whose figures do not count, is `-1`.
     pub round: i64,
-    /// Place in the order of the whole plan, counted from 0.
+    /// Position in the order of the whole plan, counted from 0.
     pub sequence: u64,
-    /// Attempt, counted from 1. The last attempt of a round counts.
+    /// Number of the attempt in its round, counted from 1. The last attempt of a round counts.
     pub attempt: u32,
     /// True if the attempt's figure counts. `None` in files of older releases: the last attempt of
     /// a round counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<bool>,
-    /// Reason that the attempt does not count. `None` if it counts.
+    /// Reason why the attempt does not count. `None` if it counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<WhyNot>,
     /// Time at which the attempt began: seconds since 1970-01-01 UTC.
@@ -63,41 +64,41 @@ pub struct Record {
     /// Outcome of the attempt.
     #[serde(flatten)]
     pub end: End,
-    /// Other activity of the machine during the attempt.
+    /// Activity of other programs and of the hypervisor during the attempt.
     pub noise: Noise,
-    /// Folder of its logs, relative to the folder of the result. `None` if no logs were kept.
+    /// Folder of the attempt's logs, relative to the folder of the result. `None` if no logs were
+    /// kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logs: Option<String>,
 }
 
-/// Reason that an attempt does not count.
+/// Reason why an attempt does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhyNot {
-    /// It belongs to the warm-up round.
+    /// The attempt belongs to the warm-up round.
     WarmUp,
-    /// It was made for a profile or for logs.
+    /// The attempt was made for a profile or for logs.
     Extra,
-    /// Other programs used too much of the machine. The attempt is discarded, and the round is
-    /// repeated.
+    /// Other programs used too much of the machine. The attempt is discarded and repeated.
     Noisy,
-    /// It was interrupted. The attempt is repeated when the run is resumed.
+    /// The attempt was interrupted. It is repeated when the run is resumed.
     Interrupted,
-    /// It failed, see `failure`. It counts among the failures.
+    /// The attempt failed, see `failure`. It counts among the failures.
     Failed,
-    /// An end does not support the cell.
+    /// The server or the client does not support the cell.
     Unsupported,
 }
 
 impl Record {
-    /// Returns true if a repetition would end the same way: an end does not support the cell, or
-    /// its program is missing.
+    /// Returns true if a repetition would end the same way: the server or the client does not
+    /// support the cell, or its program is missing.
     #[must_use]
     pub fn is_final(&self) -> bool {
         matches!(self.end, End::Unsupported { .. } | End::Failed { failure: Failure::Missing, .. })
     }
 
-    /// Returns the figures if they do not count because the machine was too busy.
+    /// Returns the figures if they were measured but do not count because the machine was too busy.
     #[must_use]
     pub fn disturbed(&self) -> Option<&Figures> {
         match &self.end {
@@ -106,15 +107,15 @@ impl Record {
         }
     }
 
-    /// Returns true if the attempt was discarded so that the round is repeated. It is neither a
-    /// figure nor a failure.
+    /// Returns true if the attempt was discarded and is repeated. It counts neither as a figure nor
+    /// as a failure.
     #[must_use]
     pub fn is_thrown_away(&self) -> bool {
         self.why_not == Some(WhyNot::Noisy)
     }
 
-    /// Records whether the attempt counts. `last`: the turn is not repeated. `extra`: the attempt
-    /// was made for extra recordings.
+    /// Records whether the attempt counts. `last` is true if the turn is not repeated. `extra` is
+    /// true if the attempt was made for extra recordings.
     pub(crate) fn judge(&mut self, last: bool, extra: bool) {
         let why_not = match &self.end {
             _ if extra => Some(WhyNot::Extra),
@@ -123,7 +124,7 @@ impl Record {
             _ if !last => Some(WhyNot::Noisy),
             End::Unsupported { .. } => Some(WhyNot::Unsupported),
             End::Failed { .. } => Some(WhyNot::Failed),
-            // Reports use the same rule.
+            // This is the same rule as in reports.
             End::Measured { figures } => (!figures.is_sound()).then_some(WhyNot::Failed),
         };
         (self.counts, self.why_not) = (Some(why_not.is_none()), why_not);
@@ -131,10 +132,11 @@ impl Record {
 }
 
 impl Figures {
-    /// Returns the divisor of CPU time: the number of 10^9 bytes, or the number of completions.
+    /// Returns the amount of work by which CPU time is divided: the number of 10^9 bytes, or the
+    /// number of completions.
     #[must_use]
     pub fn units(&self) -> f64 {
-        // During small exchanges, most of the CPU time is used by the bulk download.
+        // In the workload with small exchanges, the bulk download uses most of the CPU time.
         if self.unit == "bit/s" || self.latency.is_some() {
             self.bytes as f64 / 1e9
         } else {
@@ -142,8 +144,8 @@ impl Figures {
         }
     }
 
-    /// Returns the CPU seconds of the server and of the client, without those of their start if
-    /// these were measured.
+    /// Returns the CPU seconds of the server and of the client. The CPU time of their starts is
+    /// subtracted if it was measured.
     #[must_use]
     pub fn work_cpu(&self) -> (f64, f64) {
         let work = |all: f64, start: Option<f64>| (all - start.unwrap_or(0.0)).max(0.0);
@@ -153,7 +155,8 @@ impl Figures {
         )
     }
 
-    /// Returns true if the figures are possible: finite, above zero, and some work was done.
+    /// Returns true if the figures are plausible: they are finite and above zero, and some work was
+    /// done.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.value.is_finite() && self.value > 0.0 && self.units() > 0.0
@@ -164,18 +167,18 @@ impl Figures {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum End {
-    /// It was measured.
+    /// The attempt was measured.
     Measured {
         /// The figures.
         #[serde(flatten)]
         figures: Box<Figures>,
     },
-    /// An end does not support the cell (exit status 127).
+    /// The server or the client does not support the cell (exit status 127).
     Unsupported {
-        /// The end that does not support it, and its message.
+        /// The program that does not support the cell, and its message.
         why: String,
     },
-    /// It failed, and there is no figure.
+    /// The attempt failed, and there is no figure.
     Failed {
         /// Kind of failure.
         failure: Failure,
@@ -190,13 +193,13 @@ pub enum End {
 pub enum Failure {
     /// A program could not be started, or the server was not ready in time.
     Start,
-    /// A program does not exist or is not executable. No round of the cell is repeated.
+    /// A program does not exist or is not executable. The cell is not tried in further rounds.
     Missing,
     /// A program ended with a status other than 0, or by a signal.
     Crashed,
     /// The time limit was reached, or no bytes were transferred for too long.
     Stalled,
-    /// Fewer bytes, streams or connections than requested.
+    /// Fewer bytes, streams or connections were completed than requested.
     Truncated,
     /// The received bytes differ from those that were sent (checksum).
     Corrupted,
@@ -208,26 +211,26 @@ pub enum Failure {
     Interrupted,
 }
 
-/// The figures of a measured attempt. Names of fields contain units. CPU time is user and system
-/// time of a process from its start to its end.
+/// The figures of a measured attempt. The names of fields contain units. CPU time is user and
+/// system time of a process from its start to its end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// The figure of the workload, in `unit`.
     pub value: f64,
-    /// `bit/s`, `1/s`, `s` or `B` (bytes per connection). Less is better for `s` and `B`.
+    /// `bit/s`, `1/s`, `s` or `B` (bytes per connection). For `s` and `B`, less is better.
     pub unit: String,
-    /// Payload bytes that arrived.
+    /// Number of payload bytes that arrived.
     pub bytes: u64,
-    /// Completed streams, handshakes, requests or connections.
+    /// Number of streams, handshakes, requests or connections that were completed.
     pub count: u64,
-    /// Time from the first request to the last byte.
+    /// Time from the first request to the last byte, in seconds.
     pub seconds: f64,
-    /// Time from the start of the client process to its end.
+    /// Lifetime of the client's process, in seconds.
     pub process_seconds: f64,
     /// Duration of the handshake in seconds, if there was only one connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshake_seconds: Option<f64>,
-    /// Times of small exchanges without and during a bulk download.
+    /// Durations of small exchanges without and during a bulk download.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
     /// Number of certificate chains that the client verified, if it caches valid chains. `None` if
@@ -238,17 +241,17 @@ pub struct Figures {
     pub server_cpu_seconds: f64,
     /// CPU seconds of the client's process, including its children.
     pub client_cpu_seconds: f64,
-    /// Part of `server_cpu_seconds` that was used before the first client that counts. `None` if it
-    /// was not measured.
+    /// Part of `server_cpu_seconds` that the server had used before the measured client started.
+    /// `None` if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_start_cpu_seconds: Option<f64>,
-    /// CPU seconds of a client that fetched one byte. `None` if it was not measured.
+    /// CPU seconds of the probe, a client that fetched one byte. `None` if they were not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_start_cpu_seconds: Option<f64>,
-    /// Lifetime of that client in seconds.
+    /// Lifetime in seconds of the probe, a client that fetched one byte.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_process_seconds: Option<f64>,
-    /// Reason that the client's `seconds` are doubted. `None` if they agree with the runner's
+    /// Reason why the client's `seconds` are doubted. `None` if they agree with the runner's
     /// observations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_doubt: Option<String>,
@@ -285,7 +288,7 @@ pub struct Figures {
     pub server_effective: Option<Effective>,
 }
 
-/// Other activity of the machine during an attempt.
+/// Activity of other programs and of the hypervisor during an attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Noise {
     /// Share of all CPU time that the hypervisor took, from 0 to 1.
@@ -370,7 +373,7 @@ mod tests {
         assert!(!read.is_thrown_away());
     }
 
-    /// The table of docs/notebook/bench-output.md has exactly the fields of a line.
+    /// The table in docs/notebook/bench-output.md must have exactly the fields of a line.
     #[test]
     fn the_docs_have_every_field() {
         let figures = Figures {

@@ -1,10 +1,10 @@
-//! The implementations: a list like `bench/implementations.json`, which is also built into the program
-//! ([`crate::builtin`]).
+//! The list of implementations, in the format of `bench/implementations.json`. That file is also
+//! built into the program ([`crate::builtin`]).
 //!
-//! Three formats of entries are accepted. Our own has a command, to which `server` or `client` and
-//! the arguments of docs/bench-contract.md are added. An entry of "QUIC on the Highway" has a
-//! `path` with `run-client.sh` and `run-server.sh`. An entry of the QUIC Interop Runner has an
-//! `image`.
+//! Entries may have three formats. An entry of this project's format has a command, to which
+//! `server` or `client` and the arguments of docs/bench-contract.md are appended. An entry of "QUIC
+//! on the Highway" has a `path` with `run-client.sh` and `run-server.sh`. An entry of the QUIC
+//! Interop Runner has an `image`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::BenchError;
 pub use crate::places::Places;
 
-/// Name of the implementation with which the others are compared.
+/// Name of eQUIC in the list. The other implementations are compared with it.
 pub const OURS: &str = "equic";
 
 /// An implementation. The placeholders `{dir}`, `{built}` and `{equic}` in its commands are not
@@ -25,26 +25,27 @@ pub struct Implementation {
     pub name: String,
     /// Address of the implementation's source or home page.
     pub url: String,
-    /// 1: always compared. 2: all others.
+    /// Implementations of tier 1 are always compared. Tier 2 has all others.
     pub tier: u8,
-    /// Program and first arguments of the command that follows docs/bench-contract.md.
+    /// Program and first arguments of a command that follows docs/bench-contract.md.
     pub command: Vec<String>,
-    /// The protocols of the command.
+    /// The protocols that the command speaks.
     pub speaks: Vec<String>,
-    /// A program that uses the Interop Runner's environment, for `transfer`.
+    /// A program that takes the QUIC Interop Runner's environment variables, for the workload
+    /// `transfer`.
     pub endpoint: Vec<String>,
-    /// A folder with the paper's scripts, for `transfer`.
+    /// A folder with the scripts of "QUIC on the Highway", for the workload `transfer`.
     pub path: Option<PathBuf>,
-    /// A container image, for `transfer`.
+    /// A container image of the QUIC Interop Runner, for the workload `transfer`.
     pub image: Option<String>,
-    /// True if it is only measured with itself.
+    /// True if the implementation is only measured with itself.
     pub solo: bool,
-    /// Maximum number of bytes that the implementation can transfer. `None` is no limit.
+    /// Maximum number of bytes that the implementation can transfer. `None` means no limit.
     pub max_filesize: Option<u64>,
     /// Roles that the implementation can take.
     pub role: Role,
-    /// Environment in which its cryptography does not use the CPU's AES instructions. `None` if no
-    /// such environment is known.
+    /// Environment variables that keep its cryptographic library from using the CPU's AES
+    /// instructions. `None` if no such variables are known.
     pub aes_off: Option<BTreeMap<String, String>>,
 }
 
@@ -52,9 +53,9 @@ pub struct Implementation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Only the client.
+    /// The implementation can only be a client.
     Client,
-    /// Only the server.
+    /// The implementation can only be a server.
     Server,
     /// Both.
     #[default]
@@ -77,7 +78,7 @@ impl Implementation {
         !self.command.is_empty() && self.speaks.iter().any(|one| one == protocol)
     }
 
-    /// Returns true if the implementation can take part in `transfer`.
+    /// Returns true if the implementation can take part in the workload `transfer`.
     pub fn is_endpoint(&self) -> bool {
         !self.endpoint.is_empty() || self.path.is_some() || self.image.is_some()
     }
@@ -88,11 +89,12 @@ impl Implementation {
 pub struct Registry {
     implementations: Vec<Implementation>,
     places: Places,
-    /// Entries of the built-in list that a list in a file does not have.
+    /// Entries of the built-in list that are missing in a list read from a file.
     more: Vec<Implementation>,
 }
 
-/// An entry as written. Fields of the other two formats that are not needed here are ignored.
+/// An entry as written in the list. Fields of the other projects' formats that are not needed here
+/// are ignored.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Entry {
@@ -107,11 +109,11 @@ struct Entry {
     max_filesize: Option<Filesize>,
     role: Role,
     aes_off: Option<BTreeMap<String, String>>,
-    /// Only entries for `equic-lab interop` have these.
+    /// Roles of the implementation. Only entries for `equic-lab interop` have this field.
     roles: Option<serde_json::Value>,
 }
 
-/// A number of bytes, or a text as in the paper: `"2GiB"`.
+/// A number of bytes, or a text such as `"2GiB"`, as in "QUIC on the Highway".
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Filesize {
@@ -120,7 +122,7 @@ enum Filesize {
 }
 
 impl Registry {
-    /// Reads a file. Returns the built-in list if no file is given.
+    /// Reads a list from a file. If no file is given, returns the built-in list.
     ///
     /// # Errors
     /// Those of [`Registry::read`].
@@ -131,8 +133,8 @@ impl Registry {
         }
     }
 
-    /// Reads a file. In commands, `{dir}` is the folder of the file. `{built}` and `{equic}` are
-    /// the given paths.
+    /// Reads a list from a file. In commands, `{dir}` is the folder of the file. `{built}` and
+    /// `{equic}` are the given paths.
     ///
     /// # Errors
     /// [`BenchError::Read`] and [`BenchError::Registry`].
@@ -151,7 +153,7 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Parses a list. `path` is its name in errors.
+    /// Parses a list. `path` is the list's name in error messages.
     pub(crate) fn parse(text: &str, path: &Path, places: Places) -> Result<Registry, BenchError> {
         let wrong = |reason: String| BenchError::Registry { path: path.to_owned(), reason };
         let entries: BTreeMap<String, Entry> =
@@ -160,13 +162,13 @@ impl Registry {
             .into_iter()
             .map(|(name, entry)| implementation(name, entry, &places).map_err(wrong))
             .collect::<Result<Vec<_>, _>>()?;
-        // Ours is first, because the others are compared with it.
+        // eQUIC is first, because the others are compared with it.
         implementations.sort_by_key(|one| one.name != OURS);
         Ok(Registry { implementations, places, more: Vec::new() })
     }
 
-    /// Returns the implementations with `{dir}` replaced, so that a list of another folder can
-    /// contain them.
+    /// Returns the implementations with `{dir}` replaced in their commands, so that a list in
+    /// another folder can contain them.
     fn standing_alone(self) -> Vec<Implementation> {
         let dir = self.places.dir.to_string_lossy();
         let fill = |words: &mut Vec<String>| {
@@ -182,7 +184,7 @@ impl Registry {
         implementations
     }
 
-    /// Returns all implementations, ours first.
+    /// Returns all implementations, eQUIC first.
     pub fn all(&self) -> &[Implementation] {
         &self.implementations
     }
@@ -249,7 +251,7 @@ fn implementation(name: String, entry: Entry, places: &Places) -> Result<Impleme
     {
         return Err(format!("{name} has no command, endpoint, path or image"));
     }
-    // Implementations that only have one of the other formats are not in the first tier.
+    // Implementations without a command for docs/bench-contract.md are in the second tier.
     let tier = entry.tier.unwrap_or(if entry.command.is_empty() { 2 } else { 1 });
     if !(1..=2).contains(&tier) {
         return Err(format!("{name} has the tier {tier}: use 1 or 2"));
@@ -267,7 +269,7 @@ fn implementation(name: String, entry: Entry, places: &Places) -> Result<Impleme
         url: entry.url,
         tier,
         command: entry.command,
-        // All adapters of lists without this field speak these protocols.
+        // All adapters in lists without this field speak these protocols.
         speaks: entry.speaks.unwrap_or_else(|| vec!["perf".to_owned(), "h3".to_owned()]),
         endpoint: entry.endpoint,
         path,

@@ -1,4 +1,4 @@
-//! Carries out a plan: every turn, with a record of each attempt in `samples.jsonl`.
+//! Runs a plan: measures every turn, and writes a record of each attempt to `samples.jsonl`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -26,14 +26,14 @@ use crate::{BenchError, End, Failure, Figures, Key, NetPath, Noise, Places, Reco
 /// Name of the file of records in the folder of a run.
 pub const SAMPLES: &str = "samples.jsonl";
 
-/// Carries out a plan in the folder of a run.
+/// Runs a plan in a folder.
 #[derive(Debug)]
 pub struct Runner<'a> {
-    /// Plan to carry out.
+    /// Plan to run.
     pub plan: &'a RunPlan,
     /// Folder of the run.
     pub folder: &'a Path,
-    /// Folders of the programs.
+    /// Folders and files that replace the placeholders in commands.
     pub places: &'a Places,
     /// Folder with `ca.pem`, `cert.pem` and `priv.key`.
     pub certificates: &'a Path,
@@ -45,29 +45,29 @@ pub struct Runner<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// Events while a plan is carried out.
+/// Events that are reported while a plan runs.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// An attempt begins.
     Begins(&'a Turn<'a>, u32),
     /// An attempt has ended, and its record is on the disk.
     Ended(&'a Record),
-    /// The turn is over, and is not repeated.
+    /// The turn is over and will not be repeated.
     Done(&'a Turn<'a>),
 }
 
 impl Runner<'_> {
-    /// Runs every turn that is not over according to the records. Returns all records.
+    /// Runs every turn that the existing records do not show as over. Returns all records.
     ///
     /// # Errors
     /// [`BenchError::Write`]: a record cannot be written. Earlier records are kept.
     pub fn run(&self, mut tell: impl FnMut(Event<'_>)) -> Result<Vec<Record>, BenchError> {
         let mut samples = Samples::open(self.folder)?;
         let paths = self.plan.paths()?;
-        // The last attempt at each turn, and whether the turn is over.
+        // Maps each turn to its last attempt, and to whether the turn is over.
         let of = |one: &Record| (one.sequence, (one.attempt, self.is_last(one)));
         let made: BTreeMap<u64, (u32, bool)> = samples.records.iter().map(of).collect();
-        // Cells that would end the same way in every round.
+        // The cells for which every round would end the same way.
         let is_final = |one: &&Record| one.round >= 0 && one.is_final();
         let mut over: BTreeSet<Key> =
             samples.records.iter().filter(is_final).map(|one| one.key.clone()).collect();
@@ -108,9 +108,10 @@ impl Runner<'_> {
         match record.end {
             End::Failed { failure: Failure::Interrupted, .. } => false,
             End::Unsupported { .. } => true,
-            // A busy machine makes a program slow. It does not make it crash or report false results.
+            // A busy machine can slow a program down, but does not make it crash or report false
+            // results.
             End::Failed { failure, .. } if failure != Failure::Stalled => true,
-            // Its figure does not count.
+            // The figures of the warm-up round do not count.
             _ if record.round < 0 => true,
             _ => !record.noise.too_much || record.attempt >= self.plan.options.attempts,
         }
@@ -159,15 +160,16 @@ impl Runner<'_> {
             noise,
             logs: kept.then(|| logs.to_string_lossy().into_owned()),
         };
-        // If a round has only one attempt, the last figure may not count.
+        // If a round has only one attempt, this attempt has a figure even if it was disturbed. Such
+        // a figure does not count.
         let disturbed = record.noise.too_much && matches!(record.end, End::Measured { .. });
         let last = self.is_last(&record) && !disturbed;
         record.judge(last, turn.purpose != Purpose::Figures);
         Ok(record)
     }
 
-    /// Returns the outcome of an attempt. If all attempts were disturbed, the last one has no
-    /// figure.
+    /// Returns the outcome of an attempt. If all attempts of a turn were disturbed, the last one
+    /// has no figure.
     fn end(
         &self,
         result: Result<Figures, CellError>,
@@ -177,7 +179,8 @@ impl Runner<'_> {
     ) -> End {
         let over = attempt >= self.plan.options.attempts;
         match result {
-            // The first attempt is kept. Its figure is shown if there is no other.
+            // The figure of the first attempt stays in its record. It is shown if there is no
+            // other.
             Ok(figures) if scored && over && noise.too_much && attempt > 1 => {
                 End::Failed { failure: Failure::Noisy, why: disturbed(noise, &figures) }
             }
@@ -217,7 +220,8 @@ impl Runner<'_> {
             (NetPath::Testbed(_), Some(testbed)) => self.far(testbed, logs),
             _ => self.near(lab, path, logs),
         };
-        // Counting system calls costs time, so they are counted in attempts whose figures do not count.
+        // Counting system calls takes time, so it is done only in attempts whose figures do not
+        // count.
         let udp = !["perf-tcp", "sendfile"].contains(protocol);
         let warmup = turn.round < 0 && turn.purpose == Purpose::Figures;
         let probe = turn.round >= 0;
@@ -232,7 +236,7 @@ impl Runner<'_> {
 }
 
 impl<'a> Runner<'a> {
-    /// Runs both ends on this machine.
+    /// Returns the environment of an attempt with server and client on this machine.
     fn near(&self, lab: Option<&'a Lab>, path: &'a NetPath, logs: &'a Path) -> CellContext<'a> {
         let options = &self.plan.options;
         let (places, certificates) = (self.places, self.certificates);
@@ -256,7 +260,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Runs each end on a machine of a testbed.
+    /// Returns the environment of an attempt with server and client on the machines of a testbed.
     fn far(&self, testbed: &'a Testbed, logs: &'a Path) -> CellContext<'a> {
         let site = |machine: &'a Machine| Site {
             host: Host::There(machine),
@@ -280,7 +284,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Returns the reason that the figure of a measured attempt does not count.
+/// Returns the reason why the figure of a measured attempt does not count.
 fn disturbed(noise: Noise, figures: &Figures) -> String {
     format!(
         "other programs used {} of the CPU time, and the hypervisor took {}; the figure was {}",
@@ -290,7 +294,7 @@ fn disturbed(noise: Noise, figures: &Figures) -> String {
     )
 }
 
-/// Readings of this machine, or of both machines of a testbed.
+/// Reads the CPU times of this machine, or of both machines of a testbed.
 fn readings(far: Option<&Testbed>) -> Vec<Reading> {
     match far {
         None => vec![Reading::now()],
@@ -323,7 +327,7 @@ fn logs(turn: &Turn<'_>, attempt: u32, several_paths: bool) -> PathBuf {
     Path::new("logs").join(pair).join(test).join(round)
 }
 
-/// The records on disk and in memory.
+/// The records of a run, on disk and in memory.
 struct Samples {
     file: File,
     path: PathBuf,
@@ -331,8 +335,8 @@ struct Samples {
 }
 
 impl Samples {
-    /// Opens the file and reads its records. An incomplete last line, which the machine or the
-    /// program did not finish, is truncated.
+    /// Opens the file and reads its records. If the last line is incomplete because the machine or
+    /// the program stopped, truncates the file before it.
     fn open(folder: &Path) -> Result<Samples, BenchError> {
         let path = folder.join(SAMPLES);
         let failed = |source| BenchError::Write { path: path.clone(), source };

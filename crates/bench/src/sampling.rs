@@ -1,8 +1,9 @@
 //! Samples a program with `perf record`, from its first instructions to its end.
 //!
-//! The program is stopped directly after exec, and continues when perf reports that it samples. If
-//! it were stopped before exec, perf 6.1 would look for callers in the libraries of another
-//! program. perf ends with the program. It is a [`Program`] itself, so it is always cleaned up.
+//! The program is stopped directly after exec, and continues when perf reports that sampling has
+//! begun. If it were stopped before exec, perf 6.1 would look for callers in the libraries of the
+//! wrong program. perf ends with the program. The perf process is also a [`Program`], so it is
+//! always cleaned up.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -22,15 +23,15 @@ use crate::extras::Extras;
 use crate::process::{ProcessPlacement, Program};
 use crate::result::profile::{self, Chains, Division};
 
-/// File names in the folder of an end.
+/// Names of the files in the folder of a sampled program.
 const DATA: &str = "perf.data";
 const TEXT: &str = "perf.txt";
 const CONTROL: &str = "perf.control";
 const ANSWERS: &str = "perf.answers";
 const PICTURE: &str = "flamegraph.svg";
-/// Time limit for the start of perf, and for its end after that of the program.
+/// Time limit for perf to start, and for perf to end after the program has ended.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Time limit for reading the samples, which usually takes a second or two.
+/// Time limit for processing the samples, which usually takes a second or two.
 const READING: Duration = Duration::from_secs(600);
 /// Pause between two polls of perf.
 const LOOK: Duration = Duration::from_millis(5);
@@ -43,7 +44,7 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// Samples a program that was just started. perf's files are in `folder`.
+    /// Begins to sample a program that was just started. perf's files are written to `folder`.
     pub(crate) fn attach(
         program: &Program,
         folder: &Path,
@@ -80,7 +81,8 @@ impl Sampler {
             Ok(said.windows(3).any(|window| window == b"ack"))
         });
         if let Err(error) = ready {
-            // It has ended, or is killed here. Afterwards, all of its output was read.
+            // perf has ended already, or is killed here. After that, all of its output has been
+            // read.
             let _ = sampler.perf.stop(Duration::ZERO);
             return Err(io::Error::new(
                 error.kind(),
@@ -94,7 +96,7 @@ impl Sampler {
         Ok(sampler)
     }
 
-    /// Returns the profile of the program, which has ended.
+    /// Returns the profile of the program, which must have ended.
     pub(crate) fn finish(
         mut self,
         title: &str,
@@ -104,7 +106,7 @@ impl Sampler {
         let wrong = |error: io::Error| cell_error(&error);
         wait("perf ends", Instant::now() + PATIENCE, stop, || Ok(self.perf.has_ended())).or_else(
             |error| match error.kind() {
-                // SIGTERM ends it in the same way as SIGINT.
+                // perf reacts to SIGTERM in the same way as to SIGINT.
                 io::ErrorKind::TimedOut => Ok(()),
                 _ => Err(wrong(error)),
             },
@@ -139,7 +141,7 @@ impl Drop for Sampler {
         let _ = self.perf.stop(Duration::ZERO);
         let data = (!self.keep).then_some(DATA);
         for name in [CONTROL, ANSWERS, TEXT].into_iter().chain(data) {
-            // Most of the files were already removed. Remaining files do no harm.
+            // Most of the files were already removed. Files that remain do no harm.
             let _ = fs::remove_file(self.folder.join(name));
         }
     }
@@ -176,10 +178,11 @@ fn wait(
     Ok(())
 }
 
-/// Returns true if the program is stopped.
+/// Returns true if the program is stopped by a signal.
 fn is_stopped(program: &Program) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", program.pid())).unwrap_or_default();
-    // proc_pid_stat(5): the state follows the name, which may contain any character.
+    // In /proc/PID/stat, the state follows the name, which may contain any character
+    // (proc_pid_stat(5)).
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 

@@ -1,4 +1,4 @@
-//! Hosts of the ends of a cell, and the programs that run on them.
+//! Where the server and the client of an attempt run, and the programs that run there.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use crate::registry::Places;
 use crate::sampling::Sampler;
 use crate::testbed::{Machine, Remote};
 
-/// Where one end of a cell runs.
+/// Where the server or the client of an attempt runs.
 #[derive(Clone, Debug)]
 pub struct Site<'a> {
-    /// Host that the end runs on.
+    /// Host that the program runs on.
     pub host: Host<'a>,
-    /// CPUs that it may use.
+    /// CPUs that the program may use.
     pub cpus: &'a [usize],
     /// Folders of the programs on that host.
     pub places: &'a Places,
@@ -30,14 +30,14 @@ pub struct Site<'a> {
 /// A host.
 #[derive(Clone, Copy, Debug)]
 pub enum Host<'a> {
-    /// This machine: its own network, or a network namespace.
+    /// This machine, in its own network namespace or in another one.
     Here(Option<&'a Namespace>),
     /// A machine of a testbed.
     There(&'a Machine),
 }
 
 impl Site<'_> {
-    /// Starts the program. It is sampled from its first instructions, if samples are requested.
+    /// Starts the program. If samples are requested, it is sampled from its first instructions.
     pub(crate) fn start(&self, order: &Order, stop: &AtomicBool) -> io::Result<Endpoint> {
         match self.host {
             Host::Here(namespace) => {
@@ -58,7 +58,7 @@ impl Site<'_> {
         }
     }
 
-    /// Returns the counters of its network, or `None` if they cannot be read.
+    /// Returns the counters of the host's network, or `None` if they cannot be read.
     pub(crate) fn counters(&self) -> Option<Counters> {
         match self.host {
             Host::Here(None) => Counters::read().ok(),
@@ -72,15 +72,16 @@ impl Site<'_> {
     }
 }
 
-/// A program of a cell. Dropping it ends the program and the rest of its process group.
+/// The running server or client of an attempt. Dropping it ends the program and the rest of its
+/// process group.
 pub(crate) enum Endpoint {
     Here(Program, Option<Box<Sampler>>),
     There(Remote),
 }
 
 impl Endpoint {
-    /// Returns the next line of output, or `None` if none comes in time. Returns an error after the
-    /// end of the output.
+    /// Returns the next line of output, or `None` if no line arrives within `timeout`. Returns an
+    /// error after the end of the output.
     pub(crate) fn line(&mut self, timeout: Duration) -> Result<Option<String>, ()> {
         match self {
             Endpoint::Here(program, _) => program.line(timeout),
@@ -110,7 +111,7 @@ impl Endpoint {
         }
     }
 
-    /// Updates the peak memory use. An agent does that itself.
+    /// Reads the program's peak memory use again. On a testbed, the agent does that itself.
     pub(crate) fn peak_memory(&mut self) {
         match self {
             Endpoint::Here(program, _) => program.peak_memory(),
@@ -141,7 +142,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes the sampler of the program, if it is sampled.
+    /// Takes the sampler out of the endpoint, if the program is sampled.
     pub(crate) fn take_sampler(&mut self) -> Option<Box<Sampler>> {
         match self {
             Endpoint::Here(_, sampler) => sampler.take(),
@@ -149,7 +150,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the process ID of a program on this machine.
+    /// Returns the process ID of the program, if it runs on this machine.
     pub(crate) fn pid(&self) -> Option<u32> {
         match self {
             Endpoint::Here(program, _) => Some(program.pid()),

@@ -1,16 +1,18 @@
-//! Detects transfers that no longer make progress. They are ended earlier than slow ones.
+//! Detects transfers that no longer make progress, so that they can be ended earlier than slow
+//! transfers.
 
 use std::time::{Duration, Instant};
 
 use crate::context::CellContext;
 
-/// Longest permitted pause of a transfer. Probes of a connection that recovers are seconds apart.
+/// Maximum time for which a transfer may pause. While a connection recovers, its probes are seconds
+/// apart.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes on the interfaces of both ends that are no transfer: probes, and other traffic on a
-/// loopback interface.
+/// Traffic in bytes on the interfaces of server and client that does not count as progress: probes,
+/// and other traffic on a loopback interface.
 const TRICKLE: u64 = 100_000;
 
-/// Reads the counters of received bytes at long intervals.
+/// Reads the counters of received bytes, at long intervals.
 pub(crate) struct StallDetector {
     since: Instant,
     before: Option<u64>,
@@ -21,7 +23,7 @@ impl StallDetector {
         StallDetector { since: Instant::now(), before: received(context) }
     }
 
-    /// Returns the reason that the transfer must be ended, or `None` if it may continue.
+    /// Returns the reason why the transfer must be ended, or `None` if it may continue.
     pub(crate) fn why(&mut self, context: &CellContext<'_>) -> Option<String> {
         if self.since.elapsed() < PATIENCE {
             return None;
@@ -32,14 +34,14 @@ impl StallDetector {
         is_stalled.then(|| format!("stalled: almost no bytes arrived for {PATIENCE:.0?}"))
     }
 
-    /// Returns true if no bytes arrived for too long. Returns false if the counters cannot be read.
+    /// Returns true if no bytes have arrived for too long, or false if the counters cannot be read.
     fn is_stalled(&self, now: Option<u64>) -> bool {
         let came = now.zip(self.before).map(|(now, before)| now.saturating_sub(before));
         came.is_some_and(|came| came < TRICKLE)
     }
 }
 
-/// Returns the bytes that the interfaces of both ends received.
+/// Returns the number of bytes that the interfaces of server and client have received.
 fn received(context: &CellContext<'_>) -> Option<u64> {
     Some(context.server.counters()?.received + context.client.counters()?.received)
 }

@@ -1,4 +1,5 @@
-//! Sweeps: `rcvbuf=106k..6.8M`, `gso=on,off`. Each value is a separate cell.
+//! Sweeps, which measure each value of a setting as a separate cell. They are written as
+//! `rcvbuf=106k..6.8M` or `gso=on,off`.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +14,21 @@ const MAX_VALUES: usize = 32;
 /// A setting that can be swept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Knob {
-    /// SO_RCVBUF of both ends, in bytes.
+    /// SO_RCVBUF of server and client, in bytes.
     Rcvbuf,
-    /// SO_SNDBUF of both ends, in bytes.
+    /// SO_SNDBUF of server and client, in bytes.
     Sndbuf,
-    /// Generic segmentation offload of the sockets.
+    /// Generic segmentation offload (GSO) of the sockets.
     Gso,
     /// Congestion control algorithm.
     Congestion,
-    /// Largest UDP payload, in bytes. The links have a sufficient MTU.
+    /// Largest UDP payload, in bytes. The MTU of the links is set large enough.
     Mtu,
     /// The cipher suite.
     Cipher,
     /// Offloads of the interfaces: segmentation offload, receive offload, checksums.
     Offload,
-    /// Use of the CPU's AES instructions.
+    /// Use of the CPU's AES instructions for encryption.
     Aes,
 }
 
@@ -58,13 +59,13 @@ impl Knob {
         }
     }
 
-    /// Returns true if the setting is an option of the programs. The runner applies the other
-    /// settings.
+    /// Returns true if the setting is a command-line option of the measured programs. The runner
+    /// applies the other settings.
     pub const fn is_option(self) -> bool {
         !matches!(self, Knob::Offload | Knob::Aes)
     }
 
-    /// Returns the permitted words. Empty if the values are numbers of bytes.
+    /// Returns the permitted values. The list is empty if the values are numbers of bytes.
     const fn words(self) -> &'static [&'static str] {
         match self {
             Knob::Gso | Knob::Offload | Knob::Aes => &["on", "off"],
@@ -105,7 +106,7 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// Parses `NAME=A..B` (A, doubled up to B) or `NAME=A,B,C`.
+    /// Parses `NAME=A..B` (A, doubled repeatedly up to B) or `NAME=A,B,C`.
     ///
     /// # Errors
     /// [`BenchError::Sweep`].
@@ -150,7 +151,8 @@ fn doubling(from: &str, to: &str) -> Result<Vec<String>, String> {
     Ok(steps.take_while(|value| *value <= to).map(|value| value.to_string()).collect())
 }
 
-/// Returns every combination of the values, or one empty point without sweeps.
+/// Returns every combination of the values of several sweeps. Without sweeps, returns one empty
+/// combination.
 ///
 /// # Errors
 /// [`BenchError::Sweep`]: a setting is swept twice.
@@ -175,7 +177,7 @@ pub fn points(sweeps: &[Sweep]) -> Result<Vec<SweepPoint>, BenchError> {
     Ok(points)
 }
 
-/// Returns the options of a program for a point.
+/// Returns the command-line options of a measured program for these values of settings.
 pub fn options(point: &SweepPoint) -> Vec<String> {
     let set = |knob: &Knob| {
         let value = point.get(knob.name())?;
@@ -215,7 +217,7 @@ fn scaled(text: &str, units: &[(&str, f64)]) -> Option<u64> {
         return None;
     }
     let value = digits.parse::<f64>().ok()? * factor;
-    // Above that, a double cannot represent every integer.
+    // Above 9e15, a double cannot represent every integer.
     (value <= 9e15 && value.round() >= 1.0).then(|| value.round() as u64)
 }
 

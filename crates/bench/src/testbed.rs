@@ -1,6 +1,7 @@
-//! Testbeds of two machines. A file names them. They are reached by ssh or a similar command.
+//! Testbeds of two machines, which a file describes. The machines are reached by ssh or a similar
+//! command.
 //!
-//! An agent runs on each machine ([`crate::agent`]) during the run. Nothing is installed: the
+//! During the run, an agent runs on each machine ([`crate::agent`]). Nothing is installed: the
 //! programs must exist in a folder with the layout of target/servers, which also contains `equic`.
 
 use std::collections::BTreeMap;
@@ -21,10 +22,10 @@ use crate::process::{Ended, Order, Rest};
 use crate::watch::Reading;
 use crate::{BenchError, Implementation, Places};
 
-/// Files that servers and clients need.
+/// Certificate files that servers and clients need.
 pub const CERTIFICATES: [&str; 3] = ["ca.pem", "cert.pem", "priv.key"];
 
-/// Time limit for an answer of a machine, including the longest request.
+/// Time limit for an answer of a machine, even to the request that takes longest.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A testbed, as in its file.
@@ -41,14 +42,14 @@ pub struct Description {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineDescription {
-    /// Command that runs a command on it: `["ssh", "-o", "BatchMode=yes", "user@host"]`. The
-    /// program and its arguments are appended as separate words.
+    /// Command that runs another command on the machine: `["ssh", "-o", "BatchMode=yes",
+    /// "user@host"]`. The program and its arguments are appended as separate words.
     pub ssh: Vec<String>,
-    /// Its address on the measured link.
+    /// The machine's address on the measured link.
     pub address: IpAddr,
     /// Folder of the programs on that machine.
     pub folder: PathBuf,
-    /// Path of `equic` on it, if it is not in the folder.
+    /// Path of `equic` on the machine, if it is not in `folder`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub equic: Option<PathBuf>,
     /// CPUs that may be used.
@@ -56,7 +57,7 @@ pub struct MachineDescription {
 }
 
 impl Description {
-    /// Reads a file.
+    /// Reads the description of a testbed from a file.
     ///
     /// # Errors
     /// [`BenchError::Read`], or [`BenchError::Testbed`] if the description is invalid.
@@ -73,7 +74,8 @@ impl Description {
             if one.ssh.is_empty() || one.cpus.is_empty() {
                 return Err(wrong(name, "it needs ssh = [...] and cpus = [...]".to_owned()));
             }
-            // ssh(1) joins the words with spaces, and a shell splits them again.
+            // Special characters are not allowed, because ssh(1) joins the words of a command with
+            // spaces, and a shell splits them again.
             let plain = |path: &Path| {
                 let text = path.to_string_lossy();
                 let allowed = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
@@ -90,8 +92,8 @@ impl Description {
     }
 }
 
-/// Both machines, with an agent on each. Dropping it ends the agents and the programs that they
-/// started.
+/// Both machines of a testbed, with an agent on each. Dropping it ends the agents and the programs
+/// that they started.
 #[derive(Debug)]
 pub struct Testbed {
     /// Machine of the servers.
@@ -100,16 +102,16 @@ pub struct Testbed {
     pub client: Machine,
 }
 
-/// A connected machine.
+/// A machine of a testbed whose agent is running.
 #[derive(Debug)]
 pub struct Machine {
-    /// `server` or `client`.
+    /// Name of the machine: `server` or `client`.
     pub name: String,
-    /// Its address on the measured link.
+    /// The machine's address on the measured link.
     pub address: IpAddr,
     /// CPUs that may be used.
     pub cpus: Vec<usize>,
-    /// Folders of the programs on that machine.
+    /// Folders and files on that machine that replace the placeholders in commands.
     pub places: Places,
     /// Folder of the certificates on that machine.
     pub certificates: PathBuf,
@@ -179,7 +181,7 @@ impl Machine {
         })
     }
 
-    /// Returns the counters of its network and of its CPUs.
+    /// Returns the counters of the machine's network and of its CPUs.
     pub fn count(&self) -> Option<(Option<Counters>, Reading)> {
         match lock(&self.session).ask(&Request::Count) {
             Ok(AgentMessage::Counted { counters, reading }) => Some((counters, reading)),
@@ -205,7 +207,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A program of an agent. Dropping it ends the program.
+/// A program that an agent runs. Dropping it ends the program.
 pub(crate) struct Remote {
     session: Arc<Mutex<Session>>,
     ended: Option<(Ended, String, String)>,
@@ -228,7 +230,7 @@ impl Remote {
     }
 
     pub(crate) fn close_stdin(&self) {
-        // If this fails, the client stalls, which is reported.
+        // If this fails, the client stalls, and the stall is reported.
         let _ = lock(&self.session).ask(&Request::Close);
     }
 
@@ -260,7 +262,7 @@ impl Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        // An agent that does not answer has lost its connection, and ends itself.
+        // If the agent does not answer, its connection is lost, and it ends by itself.
         let _ = self.stop(Duration::ZERO);
     }
 }
@@ -272,8 +274,8 @@ struct Session {
     stdin: Option<ChildStdin>,
     answers: Receiver<AgentMessage>,
     events: Receiver<AgentMessage>,
-    /// State of the current program: whether its output is closed, whether it has ended, and its
-    /// lines that were not taken yet.
+    /// State of the current program: whether its output is closed, whether it has ended, and the
+    /// lines of output that were not taken yet.
     silent: bool,
     ended: bool,
     lines: std::collections::VecDeque<String>,
@@ -285,7 +287,8 @@ impl Session {
             ssh.split_first().ok_or("the command `ssh` of its description is empty")?;
         let mut command = Command::new(program);
         command.args(arguments).arg(equic).args(["bench", "agent"]);
-        // In its own process group, Ctrl-C does not reach it. This process ends its agents in order.
+        // A separate process group, so that Ctrl-C does not reach the agent. This process ends its
+        // agents in order.
         command.process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = equic_lab::spawn(command).map_err(|error| format!("{program}: {error}"))?;
@@ -295,7 +298,7 @@ impl Session {
         if let Some(stdout) = child.stdout.take() {
             std::thread::spawn(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                    // Not one of our messages, such as a greeting of the machine.
+                    // The line is not a message of the agent. It may be a greeting of the machine.
                     let Ok(said) = serde_json::from_str::<AgentMessage>(&line) else { continue };
                     let sent = match said {
                         AgentMessage::Line { .. } | AgentMessage::Silent | AgentMessage::Ended => {
@@ -317,22 +320,24 @@ impl Session {
         let mut line = serde_json::to_vec(request).map_err(|error| error.to_string())?;
         line.push(b'\n');
         let stdin = self.stdin.as_mut().ok_or("the connection is closed")?;
-        // Whether writing to a closed connection fails depends on timing. The end of the agent's output
-        // is reliable: it shows what the agent sent before, or that it sent nothing.
+        // A write to a closed connection fails or succeeds depending on timing, so its error is
+        // ignored. The end of the agent's output is reliable: it shows what the agent sent before,
+        // or that it sent nothing.
         let _ = stdin.write_all(&line).and_then(|()| stdin.flush());
         match self.answers.recv_timeout(PATIENCE) {
             Ok(AgentMessage::Failed { why }) => Err(why),
             Ok(said) => Ok(said),
             Err(RecvTimeoutError::Disconnected) => Err("it does not answer".to_owned()),
             Err(RecvTimeoutError::Timeout) => {
-                // A late answer would be taken for that to the next request.
+                // After a timeout, the connection is closed. Otherwise, a late answer would be
+                // taken for the answer to the next request.
                 self.stdin = None;
                 Err(format!("it did not answer within {} s", PATIENCE.as_secs()))
             }
         }
     }
 
-    /// Resets the state of the previous program.
+    /// Resets the state that belongs to the previous program.
     fn begin(&mut self) {
         while self.events.try_recv().is_ok() {}
         (self.silent, self.ended) = (false, false);
@@ -381,8 +386,8 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // The agent ends at the end of its input, and the command that connects to it ends with the
-        // agent.
+        // When its input is closed, the agent ends. The command that connects to the agent (such as
+        // ssh) then ends, too.
         self.stdin = None;
         for _ in 0..100 {
             if !matches!(self.child.try_wait(), Ok(None)) {
@@ -399,8 +404,8 @@ impl Drop for Session {
 mod tests {
     use super::*;
 
-    /// Whether writing to a closed connection fails depends on timing, unless the agent is known to
-    /// have ended.
+    /// The agent must have ended before the write. Otherwise, it depends on timing whether a write
+    /// to a closed connection fails.
     #[test]
     fn one_that_has_hung_up_does_not_answer() {
         for said in ["", "echo Welcome; ", r#"echo '{"is":"failed","why":"no such CPU"}'; "#] {

@@ -1,9 +1,9 @@
-//! `transfer`: transfers a file between stock endpoints, which use the QUIC Interop Runner's
-//! environment.
+//! The workload `transfer`: transfers a file between stock endpoints, which are configured by the
+//! QUIC Interop Runner's environment variables.
 //!
-//! WWW, DOWNLOADS, CERTS, IP and PORT name the paths that are fixed in containers, as in "QUIC on
-//! the Highway". Such endpoints report only their exit status. The time is that of the client's
-//! process, and the SHA-256 shows whether the file is complete.
+//! WWW, DOWNLOADS, CERTS, IP and PORT replace values that are fixed in the runner's containers, as
+//! in "QUIC on the Highway". Such endpoints report only their exit status. The measured time is the
+//! lifetime of the client's process, and the SHA-256 shows whether the file is complete.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -26,17 +26,18 @@ use crate::process::Order;
 use crate::site::{Endpoint, Host, Site};
 use crate::{Answer, Failure, Figures, Implementation, Workload};
 
-/// Pause between two polls of a client whose time is that of its process. The next constant is the
-/// time limit of a setup.
+/// Pause between two polls of a client whose lifetime is measured. `SETUP` is the time limit of a
+/// setup script.
 const SOON: Duration = Duration::from_millis(1);
 const SETUP: Duration = Duration::from_secs(600);
 /// Ports of servers, below the kernel's ephemeral range.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// Folder of the files in the folder of logs. It is removed after the attempt.
+/// Folder for the served and the received file, in the folder of logs. It is removed after the
+/// attempt.
 pub(crate) const WORK: &str = "work";
 
-/// Runs one measurement. `logs` is the folder of this attempt.
+/// Runs one attempt. `logs` is the attempt's folder.
 pub(crate) fn measure(
     context: &CellContext<'_>,
     spec: &CellSpec<'_>,
@@ -150,7 +151,7 @@ fn compare(came: &Path, bytes: u64, sent: &str) -> Result<(), CellError> {
     }
 }
 
-/// Returns the command of an end, with its environment.
+/// Returns the command of a server or client, with its environment.
 fn order(
     role: &str,
     who: &Implementation,
@@ -195,11 +196,11 @@ fn order(
     Ok(Order { words, environment, folder, sampled: context.sampled(role) })
 }
 
-/// Runs `setup-env.sh` of the implementations that have one, before anything is measured, so that
-/// nothing is installed during measurements.
+/// Runs the script `setup-env.sh` of those implementations that have one. This must be done before
+/// anything is measured, so that nothing is installed during measurements.
 ///
 /// # Errors
-/// [`crate::BenchError::Plan`]: it failed, or did not end in time.
+/// [`crate::BenchError::Plan`]: the script failed, or did not end in time.
 pub fn set_up(who: &Implementation) -> Result<(), crate::BenchError> {
     let Some(folder) = &who.path else { return Ok(()) };
     let script = folder.join("setup-env.sh");
@@ -228,7 +229,7 @@ pub fn set_up(who: &Implementation) -> Result<(), crate::BenchError> {
     }
 }
 
-/// Writes random bytes: another file in each round.
+/// Writes random bytes into a file. The bytes differ in each round.
 fn write(path: &Path, bytes: u64, round: i64) -> io::Result<()> {
     let mut rng = SmallRng::seed_from_u64(round.cast_unsigned());
     let mut file = BufWriter::new(File::create(path)?);
@@ -237,14 +238,14 @@ fn write(path: &Path, bytes: u64, round: i64) -> io::Result<()> {
     while left > 0 {
         rng.fill_bytes(&mut block);
         let now = left.min(block.len() as u64);
-        // At most the length of the block.
+        // `now` is at most the length of the block.
         file.write_all(block.get(..now as usize).unwrap_or_default())?;
         left -= now;
     }
     file.flush()
 }
 
-/// Returns a port of the server's host that is free for UDP and TCP.
+/// Returns a port that is free for UDP and TCP on the server's host.
 fn free_port(site: &Site<'_>) -> Option<u16> {
     let own = u16::try_from(std::process::id() % u32::from(PORTS.end - PORTS.start)).unwrap_or(0);
     let look = move || {
@@ -261,7 +262,7 @@ fn free_port(site: &Site<'_>) -> Option<u16> {
     }
 }
 
-/// Waits until a UDP or TCP socket of the server's host is bound to the port.
+/// Waits until a UDP or TCP socket on the server's host is bound to the port.
 fn listening(context: &CellContext<'_>, server: &mut Endpoint, port: u16) -> Result<(), CellError> {
     let deadline = Instant::now() + BEGINNING;
     loop {

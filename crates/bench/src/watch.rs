@@ -1,4 +1,4 @@
-//! Other activity of the machine during an attempt.
+//! Watches for activity of other programs and of the hypervisor during an attempt.
 
 use std::fs;
 use std::io::Read as _;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::Noise;
 use crate::counters::{Cpus, ticks_per_second};
 
-/// Bounds above which an attempt counts as disturbed.
+/// Limits of other activity. Above them, an attempt counts as disturbed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bounds {
     /// Maximum share of all CPU time that the hypervisor may take, from 0 to 1.
@@ -24,7 +24,7 @@ pub struct Bounds {
 pub struct Reading {
     /// CPU time of the machine. `None` if it cannot be read.
     cpus: Option<Cpus>,
-    /// CPU time of this process and of children that it waited for, in seconds.
+    /// CPU time of this process and of those children that it has waited for, in seconds.
     ours: f64,
     /// CPU time of the kernel's threads for soft interrupts, in seconds.
     helpers: f64,
@@ -36,11 +36,12 @@ impl Reading {
         Reading { cpus: Cpus::read().ok(), ours: family_cpu_seconds(), helpers: softirq_threads() }
     }
 
-    /// Returns the activity since `earlier`. All programs that were started since then must have
-    /// ended and been waited for.
+    /// Returns the activity of other programs and of the hypervisor since `earlier`. All programs
+    /// that this process has started since then must have ended and been waited for.
     ///
-    /// The kernel samples the machine's CPU time at each clock tick, and accounts that of processes
-    /// exactly. A difference of a few ticks is therefore not noise, however short the attempt was.
+    /// The kernel samples the machine's CPU time at each clock tick, but measures that of processes
+    /// exactly. A difference of a few ticks therefore does not count as noise, however short the
+    /// attempt was.
     #[must_use]
     pub fn since(self, earlier: Reading, bounds: Bounds) -> Noise {
         let (Some(before), Some(after)) = (earlier.cpus, self.cpus) else {
@@ -52,8 +53,9 @@ impl Reading {
         let steal = after.steal - before.steal;
         let processes = after.processes - before.processes;
         let interrupts = after.interrupts - before.interrupts;
-        // Without exact accounting of interrupts, the time of a process includes soft interrupts that
-        // occurred while it ran, but the machine's time for processes does not.
+        // If the kernel does not account for interrupts exactly, the CPU time of a process includes
+        // soft interrupts that occurred while it ran. The machine's time for processes does not
+        // include them.
         let foreign = match interrupts_are_apart() {
             Some(false) => processes + interrupts - helpers - ours,
             Some(true) | None => processes - ours,
@@ -62,7 +64,7 @@ impl Reading {
     }
 }
 
-/// Returns the noise of the noisier of two machines.
+/// Returns the activity on the busier of two machines.
 #[must_use]
 pub fn worse(one: Noise, other: Noise) -> Noise {
     Noise {
@@ -133,9 +135,10 @@ mod tests {
         assert_eq!((noise.steal, noise.foreign, noise.too_much), (0.01, 0.04, false));
         assert!(judge(10.0, 0.3, 0.0, BOUNDS).too_much);
         assert!(judge(10.0, 0.0, 0.6, BOUNDS).too_much);
-        // Three clock ticks in a fifth of a second are not noise.
+        // A difference of three clock ticks in a fifth of a second does not count as noise.
         assert!(!judge(0.2, 0.0, 3.0 / ticks_per_second(), BOUNDS).too_much);
-        // Rounding may make our own CPU time larger than the machine's total. The result is then 0.
+        // Because of rounding, our own CPU time may be larger than the machine's total. The result
+        // is then 0.
         assert_eq!(judge(10.0, 0.0, -1.0, BOUNDS).foreign, 0.0);
         assert_eq!(judge(0.0, 0.0, 0.0, BOUNDS), Noise::default());
     }

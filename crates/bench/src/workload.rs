@@ -1,4 +1,5 @@
-//! Workloads: arguments of the client, the check of its answer, and the figure.
+//! Workloads, with the client's arguments, the check of its answer, and the figure that is computed
+//! from it.
 
 use equic_report::number;
 use serde::{Deserialize, Serialize};
@@ -6,44 +7,45 @@ use serde::{Deserialize, Serialize};
 use crate::answer::{FirstByte, Latency};
 use crate::{Answer, Failure};
 
-/// Bytes of a response to `GET /1k`, and of an exchange during a bulk download.
+/// Bytes of the response to `GET /1k`, and of a small exchange during a bulk download.
 const SMALL_BODY: u64 = 1024;
-/// Bytes that each connection of the handshake workloads fetches.
+/// Number of bytes that each connection fetches in the workloads with handshakes.
 const EXCHANGE: u64 = 8;
-/// Minimum number of resumed handshakes of 1,000 that should be resumed. A ticket may arrive too
-/// late.
+/// Minimum number of handshakes per 1,000 that must be resumed in the workload of resumed
+/// handshakes. Not all are, because a ticket may arrive too late.
 const RESUMED_PER_MILLE: u64 = 990;
 
 /// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
-    /// Bytes from the server on one stream.
+    /// Downloads bytes on one stream.
     Download,
-    /// Bytes from the server on many streams.
+    /// Downloads bytes on many streams.
     Streams,
-    /// Bytes from the server on many connections of one client.
+    /// Downloads bytes on many connections of one client.
     Connections,
-    /// Bytes to the server on one stream.
+    /// Uploads bytes on one stream.
     Upload,
-    /// Connections with full handshakes, each with a minimal exchange.
+    /// Opens connections with full handshakes. Each fetches a few bytes.
     Handshakes,
-    /// Connections with resumed handshakes.
+    /// Opens connections with resumed handshakes.
     Resumed,
-    /// HTTP/3 requests with small responses.
+    /// Sends HTTP/3 requests with small responses.
     Requests,
-    /// New connections, one after the other, until the first byte of each.
+    /// Opens connections one after the other, and waits for the first byte on each.
     Ttfb,
-    /// Small exchanges, first without and then during a bulk download on the same connection.
+    /// Runs small exchanges, first without and then during a bulk download on the same connection.
     Loaded,
     /// Idle connections.
     Idle,
-    /// A file from a stock endpoint with the Interop Runner's contract. The time includes the start
-    /// and the end of its processes.
+    /// Downloads a file from a stock endpoint that follows the conventions of the QUIC Interop
+    /// Runner. The time includes the start and the end of the client's process.
     Transfer,
 }
 
-/// Protocols of each workload. A pair uses the first one that both speak.
+/// Protocols in which the workloads can be measured, by kind of workload. A pair uses the first one
+/// that both speak.
 const BYTES: &[&str] = &["perf", "perf-tcp", "sendfile", "h3"];
 const STREAMS: &[&str] = &["perf", "h3"];
 const EXCHANGES: &[&str] = &["perf", "perf-tcp"];
@@ -51,9 +53,9 @@ const EXCHANGES: &[&str] = &["perf", "perf-tcp"];
 /// Size of each workload.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Size {
-    /// Bytes of a transfer.
+    /// Number of bytes of a transfer.
     pub bytes: u64,
-    /// Streams of [`Workload::Streams`].
+    /// Number of streams of [`Workload::Streams`].
     pub streams: u64,
     /// Duration in seconds of workloads that count completions.
     pub seconds: f64,
@@ -61,12 +63,12 @@ pub struct Size {
     pub handshakes: u64,
     /// Concurrent requests.
     pub requests: u64,
-    /// Connections of [`Workload::Idle`].
+    /// Number of connections of [`Workload::Idle`].
     pub connections: u64,
-    /// Connections of [`Workload::Connections`].
+    /// Number of connections of [`Workload::Connections`].
     pub parallel: u64,
-    /// Additional time limit of a client in seconds, on top of the time that a very slow client
-    /// needs.
+    /// Extra time in seconds that a client gets before it counts as stalled, in addition to the
+    /// time that a very slow client needs.
     pub grace: f64,
 }
 
@@ -91,22 +93,22 @@ impl Size {
     }
 }
 
-/// Kind of a workload's figure, which determines its unit.
+/// Kind of figure that a workload has, which determines the unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
-    /// Payload bits per second, more is better. CPU time is per 10^9 bytes.
+    /// Payload bits per second. More is better. CPU time is per 10^9 bytes.
     BitsPerSecond,
-    /// Completions per second, more is better. CPU time is per completion.
+    /// Completions per second. More is better. CPU time is per completion.
     PerSecond,
-    /// Bytes of memory of the server for each connection, less is better. CPU time is per connection.
+    /// Bytes of the server's memory per connection. Less is better. CPU time is per connection.
     BytesPerConnection,
-    /// Seconds, less is better. CPU time is per completion.
+    /// Seconds. Less is better. CPU time is per completion.
     Seconds,
 }
 
 impl Figure {
-    /// Returns its unit, as in records.
+    /// Returns the unit of the figure, as in records.
     pub const fn unit(self) -> &'static str {
         match self {
             Figure::BitsPerSecond => "bit/s",
@@ -180,7 +182,7 @@ impl Workload {
         }
     }
 
-    /// Returns the protocols in which it can be measured, preferred first.
+    /// Returns the protocols in which the workload can be measured, preferred first.
     pub const fn protocols(self) -> &'static [&'static str] {
         match self {
             Workload::Download => BYTES,
@@ -234,8 +236,8 @@ impl Workload {
         arguments
     }
 
-    /// Returns the time in seconds after which a client counts as stalled: it is slower than this
-    /// rate in bytes per second, or than 100 connections per second.
+    /// Returns the time in seconds after which a client counts as stalled. It allows for a transfer
+    /// at `least_rate` (bytes per second), or for 100 connections per second.
     pub fn patience(self, size: &Size, least_rate: f64) -> f64 {
         size.grace
             + match self.figure() {
@@ -247,10 +249,10 @@ impl Workload {
             }
     }
 
-    /// Checks that the answer reports the requested work.
+    /// Checks that the client's answer reports the requested work.
     ///
     /// # Errors
-    /// The defect of the answer: less work than requested, or impossible values.
+    /// The defect of the answer: it reports less work than requested, or impossible values.
     pub fn check(self, size: &Size, answer: &Answer) -> Result<(), (Failure, String)> {
         let Answer { bytes, count, seconds, .. } = *answer;
         let lied = |why: String| Err((Failure::Lied, why));
@@ -260,7 +262,7 @@ impl Workload {
                 number::measured(seconds, "s")
             ));
         }
-        // `None` if the number of bytes is impossibly large.
+        // The required number is `None` if the number of bytes is impossibly large.
         let (wanted_bytes, wanted) = match self {
             Workload::Download | Workload::Upload | Workload::Transfer => (Some(size.bytes), 1),
             Workload::Streams => (Some(size.bytes), size.streams),
@@ -268,7 +270,8 @@ impl Workload {
             Workload::Handshakes | Workload::Resumed => (count.checked_mul(EXCHANGE), count),
             Workload::Requests => (count.checked_mul(SMALL_BODY), count),
             Workload::Ttfb => (Some(count), count),
-            // An answer without latency counts as 0 bytes here, and the check below reports it.
+            // An answer without latency counts as 0 bytes here. The check of the latency below then
+            // reports it.
             Workload::Loaded => {
                 let exchanges = count.checked_mul(SMALL_BODY);
                 let bulk = answer.latency.map_or(0, |latency| latency.bulk_bytes);
@@ -327,8 +330,8 @@ impl Workload {
         }
     }
 
-    /// Returns the figure from the answer. That of idle connections is measured by the runner
-    /// instead.
+    /// Returns the figure from the client's answer. Returns `None` for idle connections, because
+    /// the runner measures their figure.
     pub fn value(self, answer: &Answer) -> Option<f64> {
         match self.figure() {
             Figure::BitsPerSecond => Some(8.0 * answer.bytes as f64 / answer.seconds),
@@ -341,7 +344,8 @@ impl Workload {
         }
     }
 
-    /// Returns the number of units by which CPU time is divided: 10^9 bytes each, or completions.
+    /// Returns the amount of work by which CPU time is divided: the number of 10^9 bytes, or of
+    /// completions.
     pub fn units(self, answer: &Answer) -> f64 {
         match self.figure() {
             Figure::BitsPerSecond => answer.bytes as f64 / 1e9,
@@ -351,8 +355,8 @@ impl Workload {
     }
 }
 
-/// Checks the times of exchanges. They ran one after the other, so half of them took the median or
-/// longer.
+/// Checks the durations of exchanges. The exchanges ran one after the other, and half of them took
+/// the median or longer, which gives a lower bound of the total time.
 fn latency(answer: &Answer) -> Result<(), (Failure, String)> {
     let Some(Latency { unloaded, loaded, bulk_bytes }) = answer.latency else {
         let why = "the client does not report the durations of exchanges".to_owned();
@@ -455,7 +459,7 @@ mod tests {
             (Workload::Loaded, loaded((0.0, 0.002), (0.1, 0.2), 1000)),
             (Workload::Loaded, loaded((0.001, f64::NAN), (0.1, 0.2), 1000)),
             (Workload::Loaded, loaded((0.001, 0.002), (0.1, 2.1), 1000)),
-            // Half of the exchanges would take longer than the whole measurement.
+            // In this answer, half of the exchanges would take longer than the whole measurement.
             (Workload::Loaded, loaded((0.001, 0.002), (0.7, 0.8), 1000)),
             (Workload::Loaded, Answer { bytes: 7 * 1024, ..loaded((0.001, 0.002), (0.1, 0.2), 0) }),
         ];

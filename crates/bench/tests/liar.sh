@@ -1,6 +1,7 @@
 #!/bin/bash
 # A misbehaving implementation. Usage: liar.sh HOW server|client ARGUMENTS
-# It finds the cell's folder next to the certificate in its arguments, and writes its files there.
+# It writes its files into the folder of the attempt, which it finds next to the certificate in its
+# arguments.
 how=$1 role=$2
 while [ $# -gt 1 ]; do
 	case $1 in
@@ -15,13 +16,15 @@ echo $$ >"$folder/$role.pid"
 
 answer() { # BYTES COUNT [SECONDS]
 	local begun=${EPOCHREALTIME/[.,]/}
-	# The bytes must pass through the kernel, because the runner reads its counters.
+	# Sends these bytes through the kernel, because the runner compares them with the kernel's
+	# counters.
 	for ((sent = 0; sent < $1; sent += 60000)); do
-		# Each dd sends one datagram. No process listens at the port, so a second datagram from the same
+		# Each dd sends one datagram. No process listens on the port, so a second datagram from the same
 		# socket would be refused.
 		dd if=/dev/zero bs=60000 count=1 status=none >/dev/udp/127.0.0.1/9
 	done
-	# Sending many bytes takes longer than the default 10 ms, and the runner notices that.
+	# Sending many bytes takes longer than the default of 10 ms, and the runner would notice the
+	# difference.
 	if [ $# -lt 3 ] && [ "$1" -gt 1000000 ]; then
 		local took=$((${EPOCHREALTIME/[.,]/} - begun))
 		set -- "$1" "$2" "$(printf '%d.%06d' $((took / 1000000)) $((took % 1000000)))"
@@ -37,7 +40,7 @@ say() {
 		'"max_payload":1452,"gso":true,"gro":false}}'
 }
 
-# Uses an amount of CPU time that does not depend on the load of the machine.
+# Uses a fixed amount of CPU time, which does not depend on the load of the machine.
 compute() { # TURNS
 	for ((i = 0; i < $1; i++)); do :; done
 }
@@ -71,7 +74,8 @@ if [ "$role" = server ]; then
 		exit 3
 		;;
 	holds)
-		# Allocates ten million bytes that cannot be shared with other processes.
+		# Allocates ten million bytes for the connections. The memory cannot be shared with other
+		# processes.
 		until [ -e "$folder/client.pid" ]; do sleep 0.01; done
 		memory=$(head -c 10000000 /dev/zero | tr '\0' x)
 		echo "${#memory}" >"$folder/grown"
@@ -82,8 +86,8 @@ fi
 
 case $how in
 honest | deaf | restless | elaborate | learns) answer "$bytes" 1 ;;
-# These clients report less time than their work took: hastens by a second, computes by its CPU
-# time.
+# These clients report less time than their work took: `hastens` by a second, `computes` less than
+# its CPU time.
 hastens)
 	[ "$bytes" = 1 ] || sleep 1
 	answer "$bytes" 1
@@ -120,7 +124,7 @@ unplugs)
 	exit 127
 	;;
 late)
-	# The answer arrives after the client's end, as on a busy machine.
+	# Prints the answer after the client has ended, as can happen on a busy machine.
 	{ sleep 1 && answer "$bytes" 1; } &
 	sleep 0.1
 	;;
@@ -142,7 +146,7 @@ shouts)
 	exit 1
 	;;
 hangs)
-	# This child would outlive its parent.
+	# This child process would outlive the program that started it.
 	sleep 300 &
 	echo $! >"$folder/child.pid"
 	forever

@@ -1,5 +1,5 @@
-//! Compiles BPF programs in C, for build scripts. Finds a suitable clang, or reports what is
-//! missing.
+//! Compiles BPF programs from C in build scripts. The crate finds a suitable clang, or reports what
+//! is missing.
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -18,23 +18,24 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-/// The oldest clang whose BPF back end compiles the programs (`-mcpu=v3`, BTF declaration tags).
+/// Oldest supported major version of clang. Older BPF back ends lack `-mcpu=v3` or BTF declaration
+/// tags.
 const CLANG_MINIMUM: u32 = 16;
-/// Flags that every program is compiled with.
+/// Flags with which every program is compiled.
 const FLAGS: [&str; 7] = ["-target", "bpf", "-O2", "-g", "-mcpu=v3", "-Wall", "-Werror"];
 
-/// A clang that compiles BPF programs. Errors are messages for the user who builds.
+/// A clang that can compile BPF programs. Errors are messages for the user who runs the build.
 #[derive(Clone, Debug)]
 pub struct Clang {
     program: String,
 }
 
 impl Clang {
-    /// Returns the clang in `$CLANG`, or the first of the usual names that is new enough. Tells
-    /// cargo that the build depends on `$CLANG`.
+    /// Finds a clang: the one in `$CLANG` if it is set, otherwise the first of the usual commands
+    /// that is new enough. Tells cargo that the build depends on `$CLANG`.
     ///
     /// # Errors
-    /// No suitable clang was found. The message has the command that installs it.
+    /// No suitable clang was found. The message has the command that installs one.
     pub fn find() -> Result<Clang, String> {
         println!("cargo::rerun-if-env-changed=CLANG");
         if let Ok(program) = env::var("CLANG") {
@@ -66,10 +67,11 @@ impl Clang {
         ))
     }
 
-    /// Compiles `source` to the BPF object `object`, with headers from `include` and the system's.
+    /// Compiles the C file `source` to the BPF object file `object`. Headers come from the folders
+    /// in `include` and from the system.
     ///
     /// # Errors
-    /// Clang's messages, and the missing package if it is known.
+    /// Clang's messages, and the name of the missing package if it is known.
     pub fn compile(&self, source: &Path, include: &[&Path], object: &Path) -> Result<(), String> {
         let mut command = Command::new(&self.program);
         command.args(FLAGS).args(multiarch_include());
@@ -92,7 +94,7 @@ impl Clang {
         Err(format!("compiling {} with {} failed:\n{log}{help}", source.display(), self.program))
     }
 
-    /// Returns the preprocessed text of `source`, without line markers.
+    /// Preprocesses the C file `source`. Returns the resulting text without line markers.
     ///
     /// # Errors
     /// Clang's messages.
@@ -112,16 +114,17 @@ impl Clang {
     }
 }
 
-/// Returns the major version, from `__clang_major__`. Debian's, Apple's and plain clang all define
-/// it in the same way.
+/// Returns the major version of a clang command, or `None` if the command does not work. The
+/// version is read from `__clang_major__`, because Debian's, Apple's and plain clang all define
+/// this macro in the same way.
 fn version(clang: &str) -> Option<u32> {
     let out = Command::new(clang).args(["-dM", "-E", "-x", "c", "/dev/null"]).output().ok()?;
     let text = String::from_utf8_lossy(&out.stdout);
     text.lines().find_map(|line| line.strip_prefix("#define __clang_major__ "))?.trim().parse().ok()
 }
 
-/// Returns the include option for the folder of the architecture, which has `<asm/types.h>`. With
-/// `-target bpf`, clang does not search this folder.
+/// Returns the include option for the architecture's header folder, which has `<asm/types.h>`.
+/// Clang does not search this folder with `-target bpf`.
 fn multiarch_include() -> Option<String> {
     let arch = env::var("CARGO_CFG_TARGET_ARCH").ok()?;
     let triple = match arch.as_str() {

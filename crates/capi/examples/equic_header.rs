@@ -1,5 +1,6 @@
-//! Writes the headers in `include`, which are generated from this crate. `make header` at the root
-//! runs it. Programs include `equic.h`, which includes `equic_proof.h` with the items of [`PROOF`].
+//! Writes the C headers in `include`, which are generated from this crate. `make header` in the
+//! root folder runs this program. C programs include `equic.h`, which includes `equic_proof.h` with
+//! the items of [`PROOF`].
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +9,7 @@ use cbindgen::{
     Bindings, Builder, Config, DocumentationLength, DocumentationStyle, EnumConfig, Language, Style,
 };
 
-/// The source files whose items are in `equic_proof.h`.
+/// Source files whose items are declared in `equic_proof.h`.
 const PROOF: [&str; 2] = ["src/retry.rs", "src/ids.rs"];
 
 /// Text at the top of `equic.h`.
@@ -109,18 +110,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (name, text) in generate(folder)? {
         let (path, new) = (folder.join("include").join(name), format!("{name}.new"));
         let new = path.with_file_name(new);
-        // Write another file and rename it, so that a compiler that reads it meanwhile sees the old
-        // or the new one.
+        // The file is written under another name and then renamed. A compiler that reads it at the
+        // same time therefore sees either the complete old file or the complete new file.
         fs::write(&new, text)?;
         fs::rename(new, path)?;
     }
     Ok(())
 }
 
-/// Name and text of a header.
+/// File name and content of a header.
 type Header = (&'static str, Vec<u8>);
 
-/// Generates the headers of the crate in this folder.
+/// Generates the headers of the crate in `folder`.
 pub(crate) fn generate(folder: &Path) -> Result<[Header; 2], Box<dyn std::error::Error>> {
     let mut apart = Vec::new();
     for source in PROOF {
@@ -136,7 +137,7 @@ pub(crate) fn generate(folder: &Path) -> Result<[Header; 2], Box<dyn std::error:
     Ok([("equic.h", text(main)), ("equic_proof.h", text(proof))])
 }
 
-/// Returns the names of a source's functions, types and constants in C.
+/// Returns the names of the functions, types and constants that a source file exports to C.
 fn public_items(source: &str) -> Vec<String> {
     let kinds = [
         "pub unsafe extern \"C\" fn ",
@@ -153,7 +154,7 @@ fn public_items(source: &str) -> Vec<String> {
     source.lines().filter_map(name).collect()
 }
 
-/// Generates `equic.h`: all items except those in the other header.
+/// Generates `equic.h` with all items except those of `equic_proof.h`, whose names are in `apart`.
 fn main_header(folder: &Path, apart: Vec<String>) -> Result<Bindings, cbindgen::Error> {
     let mut version = env!("CARGO_PKG_VERSION").split('.');
     let mut part = || version.next().unwrap_or("0");
@@ -168,11 +169,11 @@ fn main_header(folder: &Path, apart: Vec<String>) -> Result<Bindings, cbindgen::
     );
     let mut config = Config {
         after_includes: Some(after_includes),
-        // <signal.h>, because the paper's listing calls signal().
+        // <signal.h> is included because the listing in the eQUIC paper calls signal().
         sys_includes: ["signal.h", "stddef.h", "stdint.h", "sys/socket.h"]
             .map(str::to_owned)
             .to_vec(),
-        // The other header needs all types, so it is included at the end.
+        // equic_proof.h uses all types of this header, so it is included at the end.
         trailer: Some("#include \"equic_proof.h\"".to_owned()),
         ..config(TOP, "EQUIC_H")
     };
@@ -183,12 +184,13 @@ fn main_header(folder: &Path, apart: Vec<String>) -> Result<Bindings, cbindgen::
     Builder::new().with_crate(folder).with_config(config).generate()
 }
 
-/// Generates `equic_proof.h`: the items of [`PROOF`].
+/// Generates `equic_proof.h` with the items of the files in [`PROOF`].
 fn proof_header(folder: &Path) -> Result<Bindings, cbindgen::Error> {
     let mut config =
         Config { includes: vec!["equic.h".to_owned()], ..config(TOP_OF_PROOF, "EQUIC_PROOF_H") };
     config.export.include = vec!["equic_clock".to_owned()];
-    // Use the same name as the other header. Otherwise cgo would treat the two as different types.
+    // Both headers must use the same name for this type. Otherwise, cgo treats it as two different
+    // types.
     config.export.rename.insert("equic_error".to_owned(), "enum equic_error".to_owned());
     PROOF
         .iter()
@@ -197,7 +199,7 @@ fn proof_header(folder: &Path) -> Result<Bindings, cbindgen::Error> {
         .generate()
 }
 
-/// Settings of both headers.
+/// Returns the cbindgen settings that both headers share.
 fn config(top: &str, guard: &str) -> Config {
     let mut config = Config {
         language: Language::C,

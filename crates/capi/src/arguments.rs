@@ -1,5 +1,5 @@
-//! Arguments from C: strings, addresses, and output pointers. Everything is checked before it is
-//! used.
+//! Reads arguments that come from C: strings, addresses, and pointers for results. All of them are
+//! checked before they are used.
 
 use std::ffi::{CStr, c_char};
 use std::mem::{offset_of, size_of};
@@ -9,16 +9,16 @@ use libc::{AF_INET, AF_INET6, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, 
 
 use crate::error::{Failure, Result};
 
-/// Returns the handle behind a pointer. Fails if the pointer is NULL.
+/// Returns a reference to the handle that a C program passed. Fails if the pointer is NULL.
 ///
 /// # Safety
 /// `handle` must be NULL or valid for `'a`.
 pub(crate) unsafe fn handle<'a, T>(handle: *const T, name: &str) -> Result<&'a T> {
-    // SAFETY: the caller follows the rules of this function's safety section.
+    // SAFETY: the caller upholds the `# Safety` section of this function.
     unsafe { handle.as_ref() }.ok_or_else(|| Failure::argument(format!("`{name}` is NULL")))
 }
 
-/// Returns an optional string: `None` for NULL.
+/// Reads a string argument that may be NULL. Returns `None` for NULL.
 ///
 /// # Safety
 /// `text` must be NULL or a NUL-terminated string that lives for `'a`.
@@ -26,7 +26,8 @@ pub(crate) unsafe fn optional_text<'a>(text: *const c_char, name: &str) -> Resul
     if text.is_null() {
         return Ok(None);
     }
-    // SAFETY: not NULL, and the caller follows the rules of this function's safety section.
+    // SAFETY: the pointer is not NULL, and the caller upholds the `# Safety` section of this
+    // function.
     let text = unsafe { CStr::from_ptr(text) };
     match text.to_str() {
         Ok(text) => Ok(Some(text)),
@@ -37,28 +38,29 @@ pub(crate) unsafe fn optional_text<'a>(text: *const c_char, name: &str) -> Resul
     }
 }
 
-/// Returns a mandatory string.
+/// Reads a string argument. Fails if it is NULL.
 ///
 /// # Safety
-/// As for [`optional_text`].
+/// That of [`optional_text`].
 pub(crate) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str> {
-    // SAFETY: the caller follows the rules of this function's safety section.
+    // SAFETY: the caller upholds the `# Safety` section of this function.
     unsafe { optional_text(text, name) }?
         .ok_or_else(|| Failure::argument(format!("`{name}` is NULL")))
 }
 
-/// Writes a result to `place`. Does nothing if `place` is NULL.
+/// Writes a result to the location `place` of the C program. Does nothing if `place` is NULL.
 ///
 /// # Safety
 /// `place` must be NULL or valid for a write.
 pub(crate) unsafe fn give<T>(place: *mut T, value: T) {
     if !place.is_null() {
-        // SAFETY: not NULL, and the caller follows the rules of this function's safety section.
+        // SAFETY: the pointer is not NULL, and the caller upholds the `# Safety` section of this
+        // function.
         unsafe { place.write(value) }
     }
 }
 
-/// Returns the address of a peer. IPv4-mapped IPv6 addresses become IPv4.
+/// Reads the address of a peer. IPv4-mapped IPv6 addresses become IPv4.
 ///
 /// # Safety
 /// `peer` must be NULL or point to `length` readable bytes.
@@ -76,20 +78,21 @@ pub(crate) unsafe fn peer(peer: *const sockaddr, length: socklen_t) -> Result<So
     if length < family_end {
         return Err(short(family_end));
     }
-    // SAFETY: within `length` bytes. An unaligned read needs no alignment.
+    // SAFETY: the family is within the `length` readable bytes. The read may be unaligned.
     let family = unsafe { (&raw const (*peer).sa_family).read_unaligned() };
     match i32::from(family) {
         AF_INET if length < size_of::<sockaddr_in>() => Err(short(size_of::<sockaddr_in>())),
         AF_INET => {
-            // SAFETY: `length` bytes are readable and the structure is not longer. All bit patterns
-            // are valid.
+            // SAFETY: `length` bytes are readable, and the structure is not longer. All bit
+            // patterns are valid for it.
             let v4 = unsafe { peer.cast::<sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
             Ok(SocketAddr::new(IpAddr::V4(ip), u16::from_be(v4.sin_port)))
         }
         AF_INET6 if length < size_of::<sockaddr_in6>() => Err(short(size_of::<sockaddr_in6>())),
         AF_INET6 => {
-            // SAFETY: `length` bytes are readable, as for IPv4.
+            // SAFETY: `length` bytes are readable, and the structure is not longer. All bit
+            // patterns are valid for it.
             let v6 = unsafe { peer.cast::<sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr).to_canonical();
             Ok(SocketAddr::new(ip, u16::from_be(v6.sin6_port)))
@@ -100,7 +103,8 @@ pub(crate) unsafe fn peer(peer: *const sockaddr, length: socklen_t) -> Result<So
     }
 }
 
-/// Like [`peer`], for callers that do not give the length of the address: the family determines it.
+/// Reads the address of a peer like [`peer`], if the length is not given. The address family
+/// determines the length.
 ///
 /// # Safety
 /// `address` must be NULL, or point to a `sockaddr_in`, a `sockaddr_in6`, or another structure that
@@ -109,14 +113,15 @@ pub(crate) unsafe fn peer_of_any_length(address: *const sockaddr) -> Result<Sock
     if address.is_null() {
         return Err(Failure::argument("the peer's address is NULL"));
     }
-    // SAFETY: not NULL, and the family is readable. An unaligned read needs no alignment.
+    // SAFETY: the pointer is not NULL, and the family is readable. The read may be unaligned.
     let family = unsafe { (&raw const (*address).sa_family).read_unaligned() };
     let length = match i32::from(family) {
         AF_INET => size_of::<sockaddr_in>(),
         AF_INET6 => size_of::<sockaddr_in6>(),
         _ => offset_of!(sockaddr, sa_family) + size_of::<sa_family_t>(),
     };
-    // SAFETY: the safety section requires the bytes of this address family.
+    // SAFETY: the `# Safety` section of this function requires that all bytes of an address of this
+    // family are readable.
     unsafe { peer(address, length as socklen_t) }
 }
 
@@ -145,9 +150,9 @@ mod tests {
 
     fn read<T>(address: &T, length: usize) -> Result<SocketAddr> {
         assert!(length <= size_of::<T>());
-        // SAFETY: `length` bytes of `address`.
+        // SAFETY: `address` has `length` bytes.
         let sized = unsafe { peer(ptr::from_ref(address).cast(), length as socklen_t) };
-        // SAFETY: a complete sockaddr_in or sockaddr_in6.
+        // SAFETY: `address` is a complete sockaddr_in or sockaddr_in6.
         let unsized_ = unsafe { peer_of_any_length(ptr::from_ref(address).cast()) };
         if let Ok(sized) = &sized {
             assert_eq!(*sized, unsized_.unwrap());
@@ -184,16 +189,16 @@ mod tests {
     fn addresses_need_no_alignment() {
         let mut bytes = [0u8; 29];
         let address = v6("2001:db8::1");
-        // SAFETY: 28 bytes fit after the first.
+        // SAFETY: the array has 28 bytes after the first one.
         unsafe { bytes.as_mut_ptr().add(1).cast::<sockaddr_in6>().write_unaligned(address) };
-        // SAFETY: 28 bytes from the second on are readable.
+        // SAFETY: the array has 28 readable bytes after the first one.
         let read = unsafe { peer(bytes.as_ptr().add(1).cast(), 28) };
         assert_eq!(read.unwrap(), "[2001:db8::1]:4433".parse().unwrap());
     }
 
     #[test]
     fn texts_are_utf8_and_there() {
-        // SAFETY: string literals.
+        // SAFETY: the strings are literals.
         unsafe {
             assert_eq!(text(c"eth0".as_ptr(), "interface").unwrap(), "eth0");
             assert!(

@@ -1,4 +1,4 @@
-//! Changes to a running gateway: settings and lists.
+//! C functions that change a running gateway: its settings, and its deny and allow lists.
 
 use std::ffi::c_char;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub unsafe extern "C" fn equic_set(
     value: *const c_char,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let (gateway, key, value) =
             unsafe { (handle(gateway, "gateway")?, text(key, "key")?, text(value, "value")?) };
         gateway.inner.control()?.set(key, value)?;
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn equic_deny(
     milliseconds: u64,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let (gateway, prefix) = unsafe { (handle(gateway, "gateway")?, self::prefix(prefix)?) };
         Ok(gateway.inner.control()?.deny(prefix, expiry(milliseconds))?)
     })
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn equic_allow(
     milliseconds: u64,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let (gateway, prefix) = unsafe { (handle(gateway, "gateway")?, self::prefix(prefix)?) };
         Ok(gateway.inner.control()?.allow(prefix, expiry(milliseconds))?)
     })
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn equic_forget(
     prefix: *const c_char,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let (gateway, prefix) = unsafe { (handle(gateway, "gateway")?, self::prefix(prefix)?) };
         if gateway.inner.control()?.forget(prefix)? {
             return Ok(());
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn equic_forget(
 /// # Safety
 /// `prefix` must be NULL or NUL-terminated.
 unsafe fn prefix(prefix: *const c_char) -> Result<IpNet> {
-    // SAFETY: the caller follows the rules of this function's safety section.
+    // SAFETY: the caller upholds the `# Safety` section of this function.
     let text = unsafe { text(prefix, "prefix") }?;
     parse_prefix(text).map_err(|error| Failure::argument(error.to_string()))
 }

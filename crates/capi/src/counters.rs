@@ -1,4 +1,4 @@
-//! Reasons why packets passed or were dropped, and their counters.
+//! C functions for the reasons why packets passed or were dropped, and for the packet counters.
 
 use std::ffi::{CString, c_char, c_int};
 use std::sync::LazyLock;
@@ -22,7 +22,7 @@ pub struct equic_counts {
     pub dropped: u64,
 }
 
-/// Names and meanings, with their terminating NUL.
+/// Names and meanings of the reasons, as C strings.
 static TEXTS: LazyLock<Vec<(CString, CString)>> = LazyLock::new(|| {
     Reason::all().map(|reason| (c_text(reason.name()), c_text(reason.meaning()))).collect()
 });
@@ -61,7 +61,7 @@ pub extern "C" fn equic_reason_drops(reason: u32) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_reason_find(name: *const c_char) -> c_int {
     boundary_or(-1, || {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let name = unsafe { text(name, "name") }?;
         let unknown = |()| {
             Failure::new(equic_error::EQUIC_ERROR_NOT_FOUND, format!("there is no reason `{name}`"))
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn equic_counter(
     counts: *mut equic_counts,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let service = unsafe { handle(service, "service") }?;
         let unknown = || {
             Failure::new(equic_error::EQUIC_ERROR_NOT_FOUND, format!("there is no reason {reason}"))
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn equic_counter(
             bytes: row.bytes,
             dropped: row.dropped,
         });
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         unsafe { give(counts, found) };
         Ok(())
     })
@@ -108,7 +108,7 @@ mod tests {
         let count = equic_reason_count();
         assert!(count > 20);
         for number in 0..count {
-            // SAFETY: the number is below the count, so the name is not NULL.
+            // SAFETY: `number` is below the number of reasons, so the name is not NULL.
             let name = unsafe { CStr::from_ptr(equic_reason_name(number)) };
             // SAFETY: NUL-terminated.
             assert_eq!(unsafe { equic_reason_find(name.as_ptr()) }, number as c_int);

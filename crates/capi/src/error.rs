@@ -1,4 +1,5 @@
-//! Error codes, the last message of each thread, and the boundary that panics do not cross.
+//! Error codes, the last error message of each thread, and the functions that keep panics from
+//! unwinding into C.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -82,7 +83,7 @@ pub enum equic_error {
 
 use equic_error::*;
 
-/// The codes in order, each with a short text.
+/// All error codes in order, each with a short text.
 const TEXTS: [(equic_error, &CStr); 31] = [
     (EQUIC_OK, c"success"),
     (EQUIC_ERROR_INVALID_ARGUMENT, c"invalid argument"),
@@ -117,12 +118,12 @@ const TEXTS: [(equic_error, &CStr); 31] = [
     (EQUIC_ERROR_PROOF_EARLY, c"the token was issued in the future"),
 ];
 
-/// A failure of a function of this library.
+/// Error of a function of this library, with its code and its message.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: equic_error,
     pub(crate) message: String,
-    /// The complete log of the verifier.
+    /// The verifier's complete log, if the verifier rejected the program.
     log: Option<String>,
 }
 
@@ -180,7 +181,7 @@ impl From<ConfigError> for Failure {
     }
 }
 
-/// The last failure of a thread.
+/// The last error of a thread.
 struct Last {
     message: CString,
     log: Option<CString>,
@@ -190,19 +191,19 @@ thread_local! {
     static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
 }
 
-/// Converts text to a C string, without its NUL bytes.
+/// Converts text to a C string. Removes NUL bytes from the text.
 pub(crate) fn c_text(text: &str) -> CString {
     CString::new(text.replace('\0', "")).unwrap_or_default()
 }
 
 fn remember(failure: &Failure) {
     let last = Last { message: c_text(&failure.message), log: failure.log.as_deref().map(c_text) };
-    // A thread that is ending has no message any longer, but the code is still returned.
+    // If the thread is ending, its message can no longer be stored. The code is still returned.
     let _ = LAST.try_with(|slot| slot.replace(Some(last)));
 }
 
-/// Runs the body of a function of the C API. Failures and panics become error codes, with a message
-/// for the thread.
+/// Runs the body of a C function that returns an error code. Errors and panics become codes, and
+/// the thread's last error message is set.
 pub(crate) fn boundary(body: impl FnOnce() -> Result<()>) -> equic_error {
     let failure = match caught(body) {
         Ok(()) => return EQUIC_OK,
@@ -212,7 +213,8 @@ pub(crate) fn boundary(body: impl FnOnce() -> Result<()>) -> equic_error {
     failure.code
 }
 
-/// Like [`boundary`], for functions that return a value. Returns `otherwise` after a failure.
+/// Runs the body of a C function that returns another value, like [`boundary`]. Returns `otherwise`
+/// after an error.
 pub(crate) fn boundary_or<T>(otherwise: T, body: impl FnOnce() -> Result<T>) -> T {
     caught(body).unwrap_or_else(|failure| {
         remember(&failure);
@@ -220,10 +222,10 @@ pub(crate) fn boundary_or<T>(otherwise: T, body: impl FnOnce() -> Result<T>) -> 
     })
 }
 
-/// Converts a panic to a failure.
+/// Runs a function body, and converts a panic to an error.
 pub(crate) fn caught<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
-    // Unwind safety: handles keep their state in types that stay consistent (atomics, and locks
-    // whose poisoning is ignored). After a panic, the caller gets an internal error.
+    // Unwind safety: handles keep their state in types that stay consistent after a panic (atomics,
+    // and locks whose poisoning is ignored). The caller gets an internal error.
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| Err(internal(&*payload)))
 }
 
@@ -270,7 +272,8 @@ mod tests {
     use super::*;
 
     fn message() -> String {
-        // SAFETY: never NULL, NUL-terminated, and no other call in this thread fails meanwhile.
+        // SAFETY: the message is never NULL, is NUL-terminated, and no other call in this thread
+        // fails before it is copied.
         unsafe { CStr::from_ptr(equic_last_error_message()) }.to_str().unwrap().to_owned()
     }
 
@@ -306,7 +309,7 @@ mod tests {
     fn the_verifier_s_log_is_kept() {
         let error = Error::Verifier { line: "last".to_owned(), log: "first\nlast".to_owned() };
         assert_eq!(boundary(|| Err(error.into())), EQUIC_ERROR_VERIFIER);
-        // SAFETY: not NULL after a verifier error.
+        // SAFETY: the log is not NULL after a verifier error.
         assert_eq!(unsafe { CStr::from_ptr(equic_last_error_log()) }, c"first\nlast");
     }
 }

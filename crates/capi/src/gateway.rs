@@ -1,4 +1,5 @@
-//! Gateways: one that this process has loaded, or one of another process that this one has joined.
+//! C functions for gateways: those that this process has loaded, and those of other processes that
+//! this process has joined.
 
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void};
@@ -22,29 +23,30 @@ pub struct equic_gateway {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// The gateway. Services have only weak references to it, so that closing it detaches it even if
-/// they still exist.
+/// The gateway behind a handle. Services have only weak references to it, so closing the gateway
+/// detaches it even if services still exist.
 pub(crate) struct Inner {
-    /// The socket for servers that join, if the configuration has one.
+    /// The socket through which servers join, if the configuration has one.
     _host: Option<SocketHost>,
     pub(crate) kind: Kind,
-    /// Interfaces of the configuration, used if the caller names none.
+    /// Interfaces in the configuration. They are used if the caller names none.
     interfaces: Vec<String>,
     mode: Mode,
-    /// Generators of connection IDs, by instance number.
+    /// Generators of connection IDs, by the `instance` argument of `equic_gateway_ids`.
     ids: Mutex<HashMap<u8, ConnectionIds>>,
 }
 
 pub(crate) enum Kind {
     Owned(Box<Gateway>),
-    /// The ledger, with a control handle of the gateway that the ledger used at the last call.
+    /// A gateway that was joined directly: the ledger that reports connections, and a control
+    /// handle of the gateway to which the ledger reported at the last call.
     Joined(Mutex<Control>, Ledger),
-    /// Joined through its socket, where this process can only report connections.
+    /// A gateway that was joined through its socket. This process can only report connections.
     Connected(Ledger),
 }
 
 impl Inner {
-    /// Creates the handle of another process's gateway.
+    /// Creates the inner state for a gateway of another process.
     fn feeding(kind: Kind) -> Inner {
         Inner { _host: None, kind, interfaces: Vec::new(), mode: Mode::Auto, ids: Mutex::default() }
     }
@@ -56,7 +58,8 @@ impl Inner {
                 let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(program) = ledger.program_id().filter(|id| *id != control.program_id())
                 {
-                    // The ledger now uses another gateway, so open that one.
+                    // The ledger now reports to another gateway, so open a control handle of that
+                    // one.
                     *control = Control::open(Some(&program.to_string()))?;
                 }
                 Ok(control.clone())
@@ -77,7 +80,7 @@ impl Inner {
         }
     }
 
-    /// Returns the current key ring of the gateway.
+    /// Returns the gateway's current key ring.
     pub(crate) fn key_ring(&self) -> Result<KeyRing> {
         match &self.kind {
             Kind::Owned(gateway) => Ok(gateway.control().key_ring()?),
@@ -87,8 +90,8 @@ impl Inner {
         }
     }
 
-    /// Returns the generator of connection IDs of an instance. All callers share it, so that no ID
-    /// occurs twice.
+    /// Returns the generator of connection IDs with this instance number. All callers share it, so
+    /// that no ID is issued twice.
     pub(crate) fn connection_ids(&self, instance: u8) -> Result<ConnectionIds> {
         let mut all = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ids) = all.get(&instance) {
@@ -122,7 +125,7 @@ fn no_ring() -> Failure {
     )
 }
 
-/// Loads a gateway.
+/// Loads a gateway, and writes its handle to `gateway`.
 ///
 /// # Safety
 /// `gateway` must be NULL or valid for a write.
@@ -134,7 +137,8 @@ unsafe fn open(
         if gateway.is_null() {
             return Err(Failure::argument("`gateway` is NULL"));
         }
-        // SAFETY: not NULL, and the caller follows the rules of this function's safety section.
+        // SAFETY: the pointer is not NULL, and the caller upholds the `# Safety` section of this
+        // function.
         unsafe { gateway.write(std::ptr::null_mut()) };
         let (config, object) = config()?;
         let loaded = Gateway::load(&config, object)?;
@@ -144,7 +148,7 @@ unsafe fn open(
         let kind = Kind::Owned(Box::new(loaded));
         let (interfaces, mode) = (config.gateway.interfaces, config.gateway.mode);
         let inner = Inner { _host, kind, interfaces, mode, ids: Mutex::default() };
-        // SAFETY: the caller follows the rules for this pointer.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         unsafe { give(gateway, Box::into_raw(Box::new(equic_gateway { inner: Arc::new(inner) }))) };
         Ok(())
     })
@@ -158,7 +162,7 @@ pub unsafe extern "C" fn equic_gateway_open(
     options: *const equic_options,
     gateway: *mut *mut equic_gateway,
 ) -> equic_error {
-    // SAFETY: the caller follows the pointer rules of the header.
+    // SAFETY: the caller follows the pointer rules in equic.h.
     unsafe { open(gateway, || to_config(options)) }
 }
 
@@ -169,7 +173,7 @@ pub unsafe extern "C" fn equic_gateway_open_config(
     toml: *const c_char,
     gateway: *mut *mut equic_gateway,
 ) -> equic_error {
-    // SAFETY: the caller follows the pointer rules of the header.
+    // SAFETY: the caller follows the pointer rules in equic.h.
     unsafe { open(gateway, || Ok((Config::parse(text(toml, "toml")?)?, ObjectSource::Embedded))) }
 }
 
@@ -179,7 +183,7 @@ pub unsafe extern "C" fn equic_gateway_open_file(
     path: *const c_char,
     gateway: *mut *mut equic_gateway,
 ) -> equic_error {
-    // SAFETY: the caller follows the pointer rules of the header.
+    // SAFETY: the caller follows the pointer rules in equic.h.
     unsafe {
         open(gateway, || {
             Ok((Config::read(Path::new(text(path, "path")?))?, ObjectSource::Embedded))
@@ -205,7 +209,7 @@ pub unsafe extern "C" fn equic_gateway_join(
     gateway: *mut *mut equic_gateway,
 ) -> equic_error {
     let none = equic_token_keys::EQUIC_TOKEN_KEYS_NONE as c_int;
-    // SAFETY: the caller follows the pointer rules of the header.
+    // SAFETY: the caller follows the pointer rules in equic.h.
     unsafe { equic_gateway_join_checking(selector, name, none, gateway) }
 }
 
@@ -228,7 +232,7 @@ pub enum equic_token_keys {
     EQUIC_TOKEN_KEYS_IDS_ONLY = 4,
 }
 
-/// Converts the number of an `equic_token_keys`.
+/// Returns the `TokenKeys` that a number of the C enum `equic_token_keys` stands for.
 fn token_keys(number: c_int) -> Result<TokenKeys> {
     use equic_token_keys::*;
     [
@@ -255,10 +259,10 @@ pub unsafe extern "C" fn equic_gateway_join_checking(
     keys: c_int,
     gateway: *mut *mut equic_gateway,
 ) -> equic_error {
-    // SAFETY: the caller follows the pointer rules of the header, here and below.
+    // SAFETY: the caller follows the pointer rules in equic.h, here and below.
     unsafe {
         joined(gateway, name, keys, |name, keys| {
-            // SAFETY: the caller follows the rules for this pointer.
+            // SAFETY: the caller follows the pointer rules in equic.h.
             let control = Control::open(optional_text(selector, "selector")?)?;
             let ledger = control.join_checking(name, keys)?;
             Ok(Kind::Joined(Mutex::new(control), ledger))
@@ -266,10 +270,10 @@ pub unsafe extern "C" fn equic_gateway_join_checking(
     }
 }
 
-/// Joins a gateway of another process with the function `join`.
+/// Joins a gateway of another process by calling `join`, and writes its handle to `gateway`.
 ///
 /// # Safety
-/// `gateway` must be NULL or valid for a write, and `name` NULL or a C string.
+/// `gateway` must be NULL or valid for a write, and `name` must be NULL or a C string.
 unsafe fn joined(
     gateway: *mut *mut equic_gateway,
     name: *const c_char,
@@ -280,14 +284,14 @@ unsafe fn joined(
         if gateway.is_null() {
             return Err(Failure::argument("`gateway` is NULL"));
         }
-        // SAFETY: not NULL, and the caller follows the rules of this function's safety section, here
-        // and below.
+        // SAFETY: the pointer is not NULL, and the caller upholds the `# Safety` section of this
+        // function, here and below.
         unsafe { gateway.write(std::ptr::null_mut()) };
-        // SAFETY: the caller follows the rules for this pointer.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let name = unsafe { optional_text(name, "name") }?;
         let name = name.map_or_else(|| std::process::id().to_string(), str::to_owned);
         let inner = Inner::feeding(join(&name, token_keys(keys)?)?);
-        // SAFETY: the caller follows the rules for this pointer.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         unsafe { give(gateway, Box::into_raw(Box::new(equic_gateway { inner: Arc::new(inner) }))) };
         Ok(())
     })
@@ -309,7 +313,7 @@ pub unsafe extern "C" fn equic_gateway_connect(
     gateway: *mut *mut equic_gateway,
 ) -> equic_error {
     let none = equic_token_keys::EQUIC_TOKEN_KEYS_NONE as c_int;
-    // SAFETY: the caller follows the pointer rules of the header.
+    // SAFETY: the caller follows the pointer rules in equic.h.
     unsafe { equic_gateway_connect_checking(path, name, none, gateway) }
 }
 
@@ -324,10 +328,10 @@ pub unsafe extern "C" fn equic_gateway_connect_checking(
     keys: c_int,
     gateway: *mut *mut equic_gateway,
 ) -> equic_error {
-    // SAFETY: the caller follows the pointer rules of the header, here and below.
+    // SAFETY: the caller follows the pointer rules in equic.h, here and below.
     unsafe {
         joined(gateway, name, keys, |name, keys| {
-            // SAFETY: the caller follows the rules for this pointer.
+            // SAFETY: the caller follows the pointer rules in equic.h.
             Ok(Kind::Connected(Ledger::connect_checking(text(path, "path")?, name, keys)?))
         })
     }
@@ -352,12 +356,13 @@ pub enum equic_join_event {
 pub type equic_join_callback =
     Option<unsafe extern "C" fn(event: c_int, message: *const c_char, context: *mut c_void)>;
 
-/// The context of a callback. The caller guarantees that any thread may use it.
+/// The context pointer of a callback. The caller of `equic_gateway_notify` guarantees that any
+/// thread may use it.
 struct Context(*mut c_void);
 
-// SAFETY: the caller of `equic_gateway_notify` permits use from any thread.
+// SAFETY: the caller of `equic_gateway_notify` permits the use of the context by any thread.
 unsafe impl Send for Context {}
-// SAFETY: the caller of `equic_gateway_notify` permits use from any thread.
+// SAFETY: the caller of `equic_gateway_notify` permits the use of the context by any thread.
 unsafe impl Sync for Context {}
 
 impl Context {
@@ -377,7 +382,7 @@ pub unsafe extern "C" fn equic_gateway_notify(
     context: *mut c_void,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let gateway = unsafe { handle(gateway, "gateway") }?;
         let callback = callback.ok_or_else(|| Failure::argument("`callback` is NULL"))?;
         let context = Context(context);
@@ -389,7 +394,8 @@ pub unsafe extern "C" fn equic_gateway_notify(
                     _ => equic_join_event::EQUIC_JOIN_UNREACHABLE,
                 };
                 let message = c_text(&event.to_string());
-                // SAFETY: the caller's function, with the arguments that its type documents.
+                // SAFETY: the callback comes from the caller and gets the arguments that its type
+                // documents.
                 unsafe { callback(number as c_int, message.as_ptr(), context.pointer()) };
             });
         }
@@ -406,9 +412,11 @@ pub unsafe extern "C" fn equic_gateway_close(gateway: *mut equic_gateway) {
         if gateway.is_null() {
             return Ok(());
         }
-        // SAFETY: created by `Box::into_raw` in this module, and closed once.
+        // SAFETY: `Box::into_raw` in this module created the handle, and the caller closes it only
+        // once.
         let gateway = unsafe { Box::from_raw(gateway) };
-        // Another thread may still hold it for a moment, for example to read a counter.
+        // Interfaces are detached explicitly, because another thread may still hold the gateway for
+        // a moment, for example to read a counter.
         for attached in gateway.inner.attached() {
             gateway.inner.owned()?.detach(&attached.interface)?;
         }
@@ -426,7 +434,7 @@ pub unsafe extern "C" fn equic_gateway_attach(
     mode: c_int,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let (gateway, interface) =
             unsafe { (handle(gateway, "gateway")?, optional_text(interface, "interface")?) };
         let owned = gateway.inner.owned()?;
@@ -441,8 +449,8 @@ pub unsafe extern "C" fn equic_gateway_attach(
         for (index, interface) in wanted.iter().enumerate() {
             if let Err(error) = owned.attach(interface, mode) {
                 for before in &wanted[..index] {
-                    // The interface was attached just now. If it was detached meanwhile, that is
-                    // not an error.
+                    // This call attached the interface. If another thread has already detached it,
+                    // that is not an error.
                     let _ = owned.detach(before);
                 }
                 return Err(error.into());
@@ -460,7 +468,7 @@ pub unsafe extern "C" fn equic_gateway_detach(
     interface: *const c_char,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let (gateway, interface) =
             unsafe { (handle(gateway, "gateway")?, optional_text(interface, "interface")?) };
         let owned = gateway.inner.owned()?;
@@ -494,7 +502,7 @@ pub struct equic_attachment {
 /// Returns the number of interfaces that the program is attached to. 0 for a joined gateway.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_gateway_attachments(gateway: *const equic_gateway) -> usize {
-    // SAFETY: the caller follows the pointer rules of the header.
+    // SAFETY: the caller follows the pointer rules in equic.h.
     boundary_or(0, || Ok(unsafe { handle(gateway, "gateway") }?.inner.attached().len()))
 }
 
@@ -507,7 +515,7 @@ pub unsafe extern "C" fn equic_gateway_attachment(
     attachment: *mut equic_attachment,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let attached = unsafe { handle(gateway, "gateway") }?.inner.attached();
         let Some(attached) = attached.get(number) else {
             let message = format!(
@@ -522,13 +530,13 @@ pub unsafe extern "C" fn equic_gateway_attachment(
             interface: fixed(&attached.interface),
             notice: fixed(attached.notice.as_deref().unwrap_or_default()),
         };
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         unsafe { give(attachment, found) };
         Ok(())
     })
 }
 
-/// Copies text to an array, NUL-terminated. Longer text is cut between characters.
+/// Copies text to a NUL-terminated array. Text that is too long is cut off between two characters.
 fn fixed<const N: usize>(text: &str) -> [c_char; N] {
     let mut array = [0; N];
     let end = (0..N.min(text.len() + 1)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
@@ -551,9 +559,10 @@ pub unsafe extern "C" fn equic_gateway_service(
         if service.is_null() {
             return Err(Failure::argument("`service` is NULL"));
         }
-        // SAFETY: not NULL, and the caller follows the pointer rules of the header, here and below.
+        // SAFETY: the pointer is not NULL, and the caller follows the pointer rules in equic.h,
+        // here and below.
         unsafe { service.write(std::ptr::null_mut()) };
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let (gateway, name) =
             unsafe { (handle(gateway, "gateway")?, optional_text(name, "name")?) };
         let ledger = gateway.inner.ledger()?;
@@ -565,7 +574,7 @@ pub unsafe extern "C" fn equic_gateway_service(
             None => ledger.service_at(0)?,
         };
         let found = equic_service::new(found, Arc::downgrade(&gateway.inner));
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         unsafe { give(service, Box::into_raw(Box::new(found))) };
         Ok(())
     })

@@ -1,5 +1,5 @@
-//! Verifiable connection IDs, which a gateway can check. They are created with the ring of a joined
-//! gateway, or with a copy of a ring.
+//! C functions for verifiable connection IDs, which a gateway can check. The IDs are made with the
+//! key ring of a joined gateway, or with a copy of a key ring.
 
 use std::sync::{Arc, Weak};
 
@@ -22,9 +22,9 @@ const _: () = assert!(EQUIC_ID_LENGTH == ConnectionIds::LEN, "the C macro needs 
 pub struct equic_ids(Maker);
 
 enum Maker {
-    /// A generator with a copy of a ring, which the caller replaces.
+    /// A generator with a copy of a key ring, which the caller must replace after a rotation.
     Copy(IdGenerator),
-    /// A generator for this instance number with the current ring of a gateway.
+    /// The generator with this instance number, which uses the current key ring of a gateway.
     Of(Weak<Inner>, u8),
 }
 
@@ -37,7 +37,7 @@ impl equic_ids {
     }
 }
 
-/// Returns the generator of a gateway, which must be open.
+/// Returns the generator with this instance number of a gateway. Fails if the gateway was closed.
 fn of(gateway: &Weak<Inner>, instance: u8) -> Result<ConnectionIds> {
     let closed =
         || Failure::new(EQUIC_ERROR_CLOSED, "the gateway of these connection IDs was closed");
@@ -66,11 +66,11 @@ pub unsafe extern "C" fn equic_gateway_slot(
     slot: *mut u32,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header, here and below.
+        // SAFETY: the caller follows the pointer rules in equic.h, here and below.
         let found = unsafe { handle(gateway, "gateway") }?.inner.ledger()?.slot();
         let none =
             || Failure::new(EQUIC_ERROR_NOT_FOUND, "this process has no slot at the gateway");
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         unsafe { give(slot, found.ok_or_else(none)?) };
         Ok(())
     })
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn equic_gateway_ids(
     ids: *mut *mut equic_ids,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         unsafe {
             give_handle(ids, || {
                 let gateway = &handle(gateway, "gateway")?.inner;
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn equic_ids_new(
     ids: *mut *mut equic_ids,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         unsafe {
             give_handle(ids, || {
                 let server_id = bytes_at(server_id, server_id_len, "server_id")?;
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn equic_ids_generate(
     length: usize,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let ids = unsafe { handle(ids, "ids") }?;
         let expected = ids.length();
         if id.is_null() || length != expected {
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn equic_ids_generate(
             Maker::Copy(generator) => generator.generate(),
             Maker::Of(gateway, instance) => of(gateway, *instance)?.generate(),
         };
-        // SAFETY: the header requires room for `expected` bytes.
+        // SAFETY: equic.h requires that `id` has room for `expected` bytes.
         unsafe { std::ptr::copy_nonoverlapping(made.as_bytes().as_ptr(), id, expected) };
         Ok(())
     })
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn equic_ids_check(
     length: usize,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let (ids, id) = unsafe { (handle(ids, "ids")?, bytes_at(id, length, "id")?) };
         match &ids.0 {
             Maker::Copy(generator) => generator.open(id),
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn equic_ids_set_ring(
     ring: *const equic_ring,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let (ids, ring) = unsafe { (handle(ids, "ids")?, handle(ring, "ring")?) };
         let Maker::Copy(generator) = &ids.0 else {
             let message =
@@ -203,7 +203,8 @@ pub unsafe extern "C" fn equic_ids_set_ring(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_ids_free(ids: *mut equic_ids) {
     if !ids.is_null() {
-        // SAFETY: this library created the handle, and the header permits to free it once.
+        // SAFETY: this library created the handle, and equic.h requires that the caller frees it
+        // only once.
         drop(unsafe { Box::from_raw(ids) });
     }
 }

@@ -1,16 +1,16 @@
 //! libequic: the eQUIC gateway for programs in C, and for languages that can call C functions.
 //!
-//! It has two APIs over the crate `equic-gateway`. The generated header `include/equic.h` describes
-//! both:
-//! * the paper's API, `equic_t`: `paper/mod.rs`. It prints to stderr, and ends the process on
-//!   errors;
-//! * handles and error codes, without these effects: `gateway.rs` (start there), `options.rs`,
-//!   `control.rs`, `service.rs`, `counters.rs`, `retry.rs`, `ids.rs`.
+//! The library has two APIs on top of the crate `equic-gateway`. The generated header
+//! `include/equic.h` describes both:
+//! * the API of the eQUIC paper, with the type `equic_t`: `paper/mod.rs`. It prints to stderr, and
+//!   ends the process on errors;
+//! * an API with handles and error codes, which does neither: `gateway.rs` (start there),
+//!   `options.rs`, `control.rs`, `service.rs`, `counters.rs`, `retry.rs`, `ids.rs`.
 //!
-//! Both use `error.rs` (codes, messages, and the boundary that panics do not cross) and
-//! `arguments.rs` (checked arguments from C). `examples/equic_header.rs` writes the headers, and
-//! `tests/header.rs` compares them with the committed ones. The C tests are in `tests/c/`, and the
-//! Makefile here runs them.
+//! Both use `error.rs` (error codes, messages, and protection against panics that would unwind into
+//! C) and `arguments.rs` (checked arguments from C). `examples/equic_header.rs` writes the headers,
+//! and `tests/header.rs` compares them with the committed ones. The C tests are in `tests/c/`, and
+//! the Makefile in this crate runs them.
 #![allow(non_camel_case_types, reason = "types and error codes carry their C names")]
 #![allow(
     clippy::missing_safety_doc,
@@ -19,7 +19,7 @@
 
 mod arguments;
 
-// The order of these lines is the order of the header.
+// The order of the modules determines the order of the declarations in equic.h.
 mod error;
 
 mod paper;

@@ -1,4 +1,4 @@
-//! Options of a gateway, in a C structure to which later versions can add fields.
+//! Options for loading a gateway, as a C structure to which later versions can add fields.
 
 use std::ffi::{c_char, c_int};
 use std::mem::size_of;
@@ -99,9 +99,11 @@ impl Default for equic_options {
     }
 }
 
-/// Size of the first version of the structure. No caller has a smaller one.
+/// Size of `equic_options` in the first version of the library, in bytes. No caller has a smaller
+/// structure.
 const FIRST_SIZE: usize = size_of::<equic_options>();
-/// Upper limit for the size of the structure. A larger `size` means that it was not initialised.
+/// Maximum size of `equic_options`, in bytes. If `size` is larger, the caller did not initialise
+/// the structure.
 const LAST_SIZE: usize = 4096;
 
 /// Sets the defaults. `size` must be sizeof(equic_options).
@@ -117,8 +119,8 @@ pub unsafe extern "C" fn equic_options_init(
         check_size(size)?;
         let known = size.min(size_of::<equic_options>());
         let defaults = equic_options { size, ..equic_options::default() };
-        // SAFETY: the caller's structure has `size` bytes, and `known` exceeds neither that nor our
-        // size.
+        // SAFETY: the caller's structure has `size` bytes. `known` exceeds neither `size` nor the
+        // size of this library's structure.
         unsafe {
             ptr::write_bytes(options.cast::<u8>(), 0, size);
             ptr::copy_nonoverlapping(
@@ -140,7 +142,7 @@ fn check_size(size: usize) -> Result<()> {
     )))
 }
 
-/// Returns the caller's options in the form of this version of the library.
+/// Reads the caller's options into the structure of this version of the library.
 ///
 /// # Safety
 /// `options` must be NULL, or point to a structure that begins with `size` and has that many bytes.
@@ -149,13 +151,14 @@ unsafe fn read(options: *const equic_options) -> Result<equic_options> {
     let size = *unsafe { handle((&raw const (*options).size).cast::<usize>(), "options") }?;
     check_size(size)?;
     let mut known = equic_options::default();
-    // SAFETY: `size` bytes are readable, and at most our size is written.
+    // SAFETY: `size` bytes are readable, and at most the size of this library's structure is
+    // written.
     unsafe {
         let bytes = size.min(size_of::<equic_options>());
         ptr::copy_nonoverlapping(options.cast::<u8>(), (&raw mut known).cast::<u8>(), bytes);
     }
-    // A newer caller uses an option that this library does not know: return an error instead of
-    // ignoring it.
+    // If a newer caller sets an option that this library does not know, return an error instead of
+    // ignoring the option.
     for index in size_of::<equic_options>()..size {
         // SAFETY: `index` is below `size`.
         if unsafe { options.cast::<u8>().add(index).read() } != 0 {
@@ -167,15 +170,15 @@ unsafe fn read(options: *const equic_options) -> Result<equic_options> {
     Ok(known)
 }
 
-/// Converts options to a configuration, and the source of the program.
+/// Converts the caller's options to a configuration, and to the source of the XDP program.
 ///
 /// # Safety
 /// `options` must be NULL, or point to options whose strings are NULL or NUL-terminated.
 pub(crate) unsafe fn to_config(options: *const equic_options) -> Result<(Config, ObjectSource)> {
-    // SAFETY: the caller follows the rules of this function's safety section, here and below.
+    // SAFETY: the caller upholds the `# Safety` section of this function, here and below.
     let options = unsafe { read(options) }?;
     let mut config = Config::for_port(options.port);
-    // SAFETY: the caller follows the rules of this function's safety section.
+    // SAFETY: the caller upholds the `# Safety` section of this function.
     let text = |value: *const c_char, name: &str| unsafe { optional_text(value, name) };
     if let Some(name) = text(options.name, "name")? {
         config.gateway.name = name.to_owned();
@@ -231,7 +234,7 @@ where
     })
 }
 
-/// Converts the number of a policy of the C API.
+/// Returns the policy that a number of the C enum `equic_policy` stands for.
 pub(crate) fn policy(number: c_int) -> Result<Policy> {
     const NEW: c_int = equic_policy::EQUIC_POLICY_NEW as c_int;
     const STRICT: c_int = equic_policy::EQUIC_POLICY_STRICT as c_int;
@@ -246,7 +249,7 @@ pub(crate) fn policy(number: c_int) -> Result<Policy> {
     }
 }
 
-/// Converts the number of a mode of the C API.
+/// Returns the mode that a number of the C enum `equic_mode` stands for.
 pub(crate) fn mode(number: c_int, configured: Mode) -> Result<Mode> {
     const CONFIGURED: c_int = equic_mode::EQUIC_MODE_CONFIGURED as c_int;
     const AUTO: c_int = equic_mode::EQUIC_MODE_AUTO as c_int;
@@ -268,7 +271,8 @@ mod tests {
     use super::*;
     use equic_error::*;
 
-    /// A caller of a future version, with more fields after ours.
+    /// The structure of a caller that was built with a future version, which has more fields at the
+    /// end.
     #[repr(C)]
     struct Newer {
         known: equic_options,

@@ -1,10 +1,10 @@
-//! Key rings, and the Retry tokens that a gateway creates with a ring. The functions need only a
-//! ring: that of a joined gateway, or a copy. A copy needs no gateway, kernel support or
-//! privileges.
+//! C functions for key rings, and for the Retry tokens that a gateway makes with its key ring. They
+//! only need a ring: that of a joined gateway, or a copy. With a copy, they need no gateway, no
+//! kernel support and no privileges.
 //!
-//! A ring of a joined gateway has a weak reference to the gateway and reads its keys at each call,
-//! so callers need not handle key rotation. If the server joined through a socket, each token costs
-//! a system call.
+//! The ring of a joined gateway has a weak reference to the gateway and reads its keys at each
+//! call, so callers need not handle key rotation. If the server joined through a socket, checking a
+//! token costs a system call.
 
 use std::borrow::Cow;
 use std::ffi::c_int;
@@ -36,14 +36,14 @@ pub enum equic_clock {
 pub struct equic_ring(Keys);
 
 enum Keys {
-    /// A ring that this process generated or read. It does not change.
+    /// A key ring that this process generated or read. It does not change.
     Copy(KeyRing),
-    /// The current ring of a gateway, read at each call.
+    /// The current key ring of a gateway, read at each call.
     Of(Weak<Inner>),
 }
 
 impl equic_ring {
-    /// Returns the current keys.
+    /// Returns the current keys of the ring.
     pub(crate) fn keys(&self) -> Result<Cow<'_, KeyRing>> {
         match &self.0 {
             Keys::Copy(ring) => Ok(Cow::Borrowed(ring)),
@@ -102,7 +102,7 @@ impl From<SealError> for Failure {
     }
 }
 
-/// Returns bytes of the caller.
+/// Returns a slice of bytes that the C program passed.
 ///
 /// # Safety
 /// `bytes` must be NULL, or point to `length` readable bytes that live for `'a`.
@@ -113,19 +113,20 @@ pub(crate) unsafe fn bytes_at<'a>(bytes: *const u8, length: usize, name: &str) -
     if bytes.is_null() || length > isize::MAX as usize {
         return Err(Failure::argument(format!("`{name}` is NULL or too long")));
     }
-    // SAFETY: not NULL and not too long; the caller follows this function's safety section.
+    // SAFETY: the pointer is not NULL, the length is below the limit, and the caller upholds the `#
+    // Safety` section of this function.
     Ok(unsafe { slice::from_raw_parts(bytes, length) })
 }
 
 /// # Safety
 /// As for [`bytes_at`].
 unsafe fn id_at(bytes: *const u8, length: usize, name: &str) -> Result<ConnectionId> {
-    // SAFETY: the caller follows the rules of this function's safety section.
+    // SAFETY: the caller upholds the `# Safety` section of this function.
     let bytes = unsafe { bytes_at(bytes, length, name) }?;
     ConnectionId::new(bytes).map_err(|_| Failure::argument(format!("`{name}` has over 20 bytes")))
 }
 
-/// Writes a handle to `place`, or NULL after a failure.
+/// Writes the handle that `make` returns to `place`, or NULL if `make` fails.
 ///
 /// # Safety
 /// `place` must be NULL or valid for a write.
@@ -136,10 +137,12 @@ pub(crate) unsafe fn give_handle<T>(
     if place.is_null() {
         return Err(Failure::argument("the place for the handle is NULL"));
     }
-    // SAFETY: not NULL, and the caller follows the rules of this function's safety section.
+    // SAFETY: the pointer is not NULL, and the caller upholds the `# Safety` section of this
+    // function.
     unsafe { place.write(std::ptr::null_mut()) };
     let made = Box::into_raw(Box::new(make()?));
-    // SAFETY: not NULL, and the caller follows the rules of this function's safety section.
+    // SAFETY: the pointer is not NULL, and the caller upholds the `# Safety` section of this
+    // function.
     unsafe { place.write(made) };
     Ok(())
 }
@@ -161,7 +164,7 @@ pub unsafe extern "C" fn equic_ring_generate(
         };
         Ok(equic_ring(Keys::Copy(KeyRing::generate(clock)?)))
     };
-    // SAFETY: the caller follows the pointer rules of the header.
+    // SAFETY: the caller follows the pointer rules in equic.h.
     boundary(|| unsafe { give_handle(ring, make) })
 }
 
@@ -174,7 +177,7 @@ pub unsafe extern "C" fn equic_ring_read(
     ring: *mut *mut equic_ring,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         unsafe {
             give_handle(ring, || {
                 let ring = KeyRing::from_bytes(bytes_at(bytes, length, "bytes")?)?;
@@ -199,7 +202,7 @@ pub unsafe extern "C" fn equic_gateway_ring(
     ring: *mut *mut equic_ring,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         unsafe {
             give_handle(ring, || {
                 let gateway = &handle(gateway, "gateway")?.inner;
@@ -218,13 +221,13 @@ pub unsafe extern "C" fn equic_ring_write(
     length: usize,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let ring = unsafe { handle(ring, "ring") }?;
         if bytes.is_null() || length < KeyRing::LEN {
             return Err(Failure::argument("a ring needs room for 128 bytes"));
         }
         let content = ring.keys()?.to_bytes();
-        // SAFETY: the header requires room for these bytes.
+        // SAFETY: equic.h requires that `bytes` has room for the ring.
         unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), bytes, KeyRing::LEN) };
         Ok(())
     })
@@ -234,7 +237,8 @@ pub unsafe extern "C" fn equic_ring_write(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_ring_free(ring: *mut equic_ring) {
     if !ring.is_null() {
-        // SAFETY: this library created the handle, and the header permits to free it once.
+        // SAFETY: this library created the handle, and equic.h requires that the caller frees it
+        // only once.
         drop(unsafe { Box::from_raw(ring) });
     }
 }
@@ -264,7 +268,7 @@ pub unsafe extern "C" fn equic_retry_verify(
     proof: *mut equic_retry_proof,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let (ring, client, dcid, token) = unsafe {
             (
                 handle(ring, "ring")?.keys()?,
@@ -274,7 +278,7 @@ pub unsafe extern "C" fn equic_retry_verify(
             )
         };
         let token = RetryToken::open(&ring, ring.now(), client, dcid, token)?;
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         unsafe { give(proof, told(&token)) };
         Ok(())
     })
@@ -285,7 +289,7 @@ fn told(token: &RetryToken) -> equic_retry_proof {
     let (original, retry) = (token.original.as_bytes(), token.retry_source.as_bytes());
     proof.original_dcid[..original.len()].copy_from_slice(original);
     proof.retry_scid[..retry.len()].copy_from_slice(retry);
-    // Each is at most 20 bytes long.
+    // A connection ID has at most 20 bytes.
     (proof.original_dcid_len, proof.retry_scid_len) = (original.len() as u8, retry.len() as u8);
     proof
 }
@@ -306,7 +310,7 @@ pub unsafe extern "C" fn equic_retry_seal(
     token_room: usize,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let (ring, client, original, retry): (_, SocketAddr, _, _) = unsafe {
             (
                 handle(ring, "ring")?.keys()?,
@@ -319,7 +323,7 @@ pub unsafe extern "C" fn equic_retry_seal(
             return Err(Failure::argument("a Retry token needs room for 80 bytes"));
         }
         let sealed = RetryToken::new(client, original, retry, ring.now()).seal(&ring)?;
-        // SAFETY: the header requires room for these bytes.
+        // SAFETY: equic.h requires that `token` has room for the sealed token.
         unsafe { std::ptr::copy_nonoverlapping(sealed.as_ptr(), token, sealed.len()) };
         Ok(())
     })

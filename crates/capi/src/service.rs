@@ -1,4 +1,5 @@
-//! Services and their connections: what a server reports to the gateway.
+//! C functions for services and their connections, with which a server reports its connections to
+//! the gateway.
 
 use std::ffi::{CString, c_char, c_int};
 use std::sync::{Mutex, PoisonError, Weak};
@@ -34,7 +35,7 @@ impl equic_service {
         self.service.name()
     }
 
-    /// Returns the gateway. Fails if it was closed.
+    /// Returns the gateway of the service. Fails if the gateway was closed.
     pub(crate) fn gateway(&self) -> Result<std::sync::Arc<Inner>> {
         self.gateway.upgrade().ok_or_else(|| {
             let message = format!("the gateway of the service `{}` was closed", self.name());
@@ -53,7 +54,8 @@ pub struct equic_connection {
 pub unsafe extern "C" fn equic_service_release(service: *mut equic_service) {
     boundary(|| {
         if !service.is_null() {
-            // SAFETY: created by `Box::into_raw` in `equic_gateway_service`, and released once.
+            // SAFETY: `Box::into_raw` in `equic_gateway_service` created the handle, and the caller
+            // releases it only once.
             drop(unsafe { Box::from_raw(service) });
         }
         Ok(())
@@ -63,14 +65,14 @@ pub unsafe extern "C" fn equic_service_release(service: *mut equic_service) {
 /// Returns the service's name, which is valid until the service is released. Returns NULL for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_service_name(service: *const equic_service) -> *const c_char {
-    // SAFETY: the caller follows the pointer rules of the header.
+    // SAFETY: the caller follows the pointer rules in equic.h.
     boundary_or(std::ptr::null(), || Ok(unsafe { handle(service, "service") }?.name.as_ptr()))
 }
 
 /// Returns the current limit of connections per source. 0: no limit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_service_limit(service: *const equic_service) -> u32 {
-    // SAFETY: the caller follows the pointer rules of the header.
+    // SAFETY: the caller follows the pointer rules in equic.h.
     boundary_or(0, || Ok(unsafe { handle(service, "service") }?.service.limit()))
 }
 
@@ -84,9 +86,9 @@ pub unsafe extern "C" fn equic_service_count(
     count: *mut u32,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let (service, peer) = unsafe { (handle(service, "service")?, self::peer(peer, peer_len)?) };
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         unsafe { give(count, service.service.count(peer)) };
         Ok(())
     })
@@ -103,7 +105,7 @@ pub unsafe extern "C" fn equic_service_full(
     peer_len: socklen_t,
 ) -> c_int {
     boundary_or(0, || {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let (service, peer) = unsafe { (handle(service, "service")?, self::peer(peer, peer_len)?) };
         Ok(c_int::from(service.service.full(peer)))
     })
@@ -129,12 +131,13 @@ pub unsafe extern "C" fn equic_opened(
         if connection.is_null() {
             return Err(Failure::argument("`connection` is NULL"));
         }
-        // SAFETY: not NULL, and the caller follows the pointer rules of the header, here and below.
+        // SAFETY: the pointer is not NULL, and the caller follows the pointer rules in equic.h,
+        // here and below.
         unsafe { connection.write(std::ptr::null_mut()) };
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let (service, peer) = unsafe { (handle(service, "service")?, self::peer(peer, peer_len)?) };
         let guard = service.service.opened(peer);
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         unsafe {
             tell(&guard, count, flags);
             connection
@@ -162,12 +165,12 @@ pub unsafe extern "C" fn equic_connection_moved(
     flags: *mut u32,
 ) -> equic_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let (connection, peer) =
             unsafe { (handle(connection, "connection")?, self::peer(peer, peer_len)?) };
         let mut guard = connection.guard.lock().unwrap_or_else(PoisonError::into_inner);
         guard.moved(peer);
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         unsafe { tell(&guard, count, flags) };
         Ok(())
     })
@@ -178,15 +181,18 @@ pub unsafe extern "C" fn equic_connection_moved(
 pub unsafe extern "C" fn equic_connection_closed(connection: *mut equic_connection) {
     boundary(|| {
         if !connection.is_null() {
-            // SAFETY: created by `Box::into_raw` in `equic_opened`, and closed once.
+            // SAFETY: `Box::into_raw` in `equic_opened` created the handle, and the caller closes
+            // it only once.
             drop(unsafe { Box::from_raw(connection) });
         }
         Ok(())
     });
 }
 
+/// Writes the results of a counted connection.
+///
 /// # Safety
-/// Both must be NULL or valid for a write.
+/// `count` and `flags` must be NULL or valid for a write.
 unsafe fn tell(guard: &Guard, count: *mut u32, flags: *mut u32) {
     let mut said = 0;
     if guard.over_limit() {
@@ -195,7 +201,7 @@ unsafe fn tell(guard: &Guard, count: *mut u32, flags: *mut u32) {
     if guard.untracked() {
         said |= EQUIC_UNTRACKED;
     }
-    // SAFETY: the caller follows the rules of this function's safety section.
+    // SAFETY: the caller upholds the `# Safety` section of this function.
     unsafe {
         give(count, guard.count());
         give(flags, said);

@@ -1,4 +1,4 @@
-//! Tests that the committed headers are those that this crate generates.
+//! Tests that the committed C headers are those that this crate generates.
 
 #[path = "../examples/equic_header.rs"]
 #[allow(dead_code, reason = "its main writes the headers")]

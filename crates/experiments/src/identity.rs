@@ -1,4 +1,4 @@
-//! A generated certificate, and matching configurations for both ends of QUIC connections in this
+//! A generated certificate, and matching configurations for QUIC clients and servers in this
 //! process.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use equic_quic::{ClientConfig, ServerConfig, TransportConfig};
 
 use crate::failure::{Failure, Result};
 
-/// Name in the certificate, which clients connect to.
+/// Server name in the certificate, which clients expect.
 pub const NAME: &str = "server";
 const ALPN: &[u8] = b"equic-lab";
 

@@ -1,16 +1,18 @@
-//! The demo and the experiments of the papers, for the command `equic-lab`. They run in labs on this
-//! machine, whose programs are this same command, and `equic`, in network namespaces.
+//! The demo and the experiments of four papers, for the command `equic-lab`. The experiments run in
+//! labs on this machine. The programs in a lab's network namespaces are this same command, and
+//! `equic`.
 //!
 //! * [`demo`]: attacks on a server, stopped in the kernel, in a minute and a half. [`reproduce`]:
 //!   repeats the experiments of four papers, and compares the results.
-//! * [`flood`]: what a flood leaves of a server's capacity, by protection. [`soak`]: endurance test
-//!   of a gateway.
-//! * `part`: a program of an experiment, which reports its progress as JSON lines. [`simulator`]:
-//!   finds `equic-sim`. [`product`]: finds `equic`.
+//! * [`flood`]: measures what a flood leaves of a server's capacity, by protection. [`soak`]:
+//!   endurance test of a gateway.
+//! * `part`: a child process of an experiment, which reports its progress as JSON lines.
+//!   [`simulator`]: finds `equic-sim`. [`product`]: finds `equic`.
 //!
 //! The feature `all`, which is on by default, has all of them. Without it, there is only the demo.
 //!
-//! Each has `Args`, its command-line options, and `run`. All output goes through `equic_console`.
+//! Each experiment has `Args`, its command-line options, and `run`. All output goes through
+//! `equic_console`.
 //!
 //! ```
 //! use clap::Parser;

@@ -1,5 +1,5 @@
-//! The parts of an experiment, and their clock. A part is a child process in a namespace that
-//! prints JSON lines.
+//! The parts of an experiment, and their clock. A part is a child process in a network namespace
+//! that prints JSON lines.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read};
@@ -21,14 +21,14 @@ use serde_json::Value;
 use crate::failure::{Failure, Result};
 use crate::product;
 
-/// Number of lines of a part's standard error that are kept, to explain a failure.
+/// Number of lines of a child process's standard error that are kept, to explain a failure.
 const LAST_WORDS: usize = 10;
 
-/// Commands that belong to the program `equic`. All other commands belong to this program.
+/// Subcommands of the program `equic`. All other subcommands belong to this program.
 const PRODUCT: [&str; 3] = ["gateway", "get", "serve"];
-/// Timeout for starting and stopping a part, far longer than either takes.
+/// Timeout for starting and for stopping a child process. Both normally take far less.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// Time between two polls of a part.
+/// Time between two polls of a child process's output.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Returns the time in seconds of CLOCK_MONOTONIC, which is the clock of the samples.
@@ -38,53 +38,55 @@ pub(crate) fn now() -> Result<f64> {
     Ok(Duration::from(time).as_secs_f64())
 }
 
-/// A line on a part's standard output.
+/// A line that a child process printed to standard output.
 enum Line {
-    /// A line with a schema, and the time at which it was read.
+    /// A JSON line with a schema, and the time at which it was read.
     Event(Instant, Value),
-    /// A request of a load generator.
+    /// A request that a load generator reports.
     Sample(Sample),
 }
 
-/// Network namespace, CPU and priority of a part.
+/// Where a child process runs: its network namespace, CPU and priority.
 pub(crate) struct Placement<'a> {
-    /// Namespace of the part.
+    /// Network namespace of the child process.
     pub host: &'a Namespace,
-    /// The only CPU of the part.
+    /// The only CPU that the child process may use.
     pub cpu: usize,
-    /// True if the part yields the CPU to all parts without this flag.
+    /// True if the process yields the CPU to all processes of the experiment for which this is
+    /// false.
     pub nice: bool,
 }
 
-/// A child process. It is killed when dropped.
+/// A child process of an experiment. Dropping it kills the process.
 pub(crate) struct Part {
     name: String,
     program: Program,
     lines: Receiver<Line>,
     errors: Arc<Mutex<VecDeque<String>>>,
     listener: Option<JoinHandle<()>>,
-    /// Requests that the part has reported and that were not taken yet.
+    /// Requests that the process has reported and that [`Part::take_samples`] has not returned yet.
     samples: Vec<Sample>,
     events: Vec<(Instant, Value)>,
 }
 
-/// Data of a part that has ended.
+/// Exit status and output of a child process that has ended.
 pub(crate) struct Ended {
-    /// Exit status of the part.
+    /// Exit status of the process.
     pub status: ExitStatus,
-    /// Requests that were not taken yet.
+    /// Requests that the process reported and that were not taken before its end.
     pub samples: Vec<Sample>,
     events: Vec<(Instant, Value)>,
 }
 
 impl Ended {
-    /// Returns the last line with this `event`, and the time at which it was read.
+    /// Returns the last line of the process with this value of `event`, and the time at which the
+    /// line was read.
     pub(crate) fn event(&self, event: &str) -> Option<(Instant, &Value)> {
         let found = self.events.iter().rev().find(|(_, value)| value["event"] == event);
         found.map(|(at, value)| (*at, value))
     }
 
-    /// Returns the value of this name in the part's last line.
+    /// Returns the value with this name in the last line of the process.
     pub(crate) fn reported<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
         let missing = || Failure::new(format!("a part ended without its {name} ({})", self.status));
         let (_, done) = self.event("done").ok_or_else(missing)?;
@@ -94,7 +96,7 @@ impl Ended {
 }
 
 impl Part {
-    /// Starts a command of `equic`, or one of this same program.
+    /// Starts a subcommand of `equic`, or one of this same program.
     pub(crate) fn start(
         name: impl Into<String>,
         placement: &Placement<'_>,
@@ -121,7 +123,7 @@ impl Part {
         if let Some(stdout) = program.take_stdout() {
             std::thread::spawn(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                    // Other lines are ignored, because experiments do not use them.
+                    // Lines of other kinds are ignored, because experiments do not use them.
                     if let Some(line) = understand(&line)
                         && sender.send(line).is_err()
                     {
@@ -143,7 +145,7 @@ impl Part {
         self.program.pid()
     }
 
-    /// Waits until the part reports that it is ready. Returns that report.
+    /// Waits until the process reports that it is ready. Returns that report.
     pub(crate) fn ready(&mut self) -> Result<Value> {
         let mut patience = Patience::new();
         loop {
@@ -157,8 +159,8 @@ impl Part {
         }
     }
 
-    /// Reads the output so far. Fails if the part has ended with an error, or, unless `may_end`, if
-    /// it has ended at all.
+    /// Reads the output of the process so far. Fails if the process has ended with an error. If
+    /// `may_end` is false, also fails if it has ended without an error.
     pub(crate) fn look(&mut self, may_end: bool) -> Result {
         while let Ok(line) = self.lines.try_recv() {
             self.keep(line);
@@ -172,34 +174,35 @@ impl Part {
         if may_end && ended.status.success() { Ok(()) } else { Err(self.dead()) }
     }
 
-    /// Returns true if the part has reported that it is ready. [`Part::look`] reads the report.
+    /// Returns true if the process has reported that it is ready. [`Part::look`] reads the report.
     pub(crate) fn is_ready(&self) -> bool {
         self.events.iter().any(|(_, value)| value["event"] == "ready")
     }
 
-    /// Returns the requests that it has reported since the last call.
+    /// Returns the requests that the process has reported since the last call.
     pub(crate) fn take_samples(&mut self) -> Vec<Sample> {
         std::mem::take(&mut self.samples)
     }
 
-    /// Returns true if the part has ended.
+    /// Returns true if the process has ended.
     pub(crate) fn ended(&self) -> bool {
         self.program.has_ended()
     }
 
-    /// Makes the part yield the CPU to all processes that do not yield, from now on.
+    /// Makes the process yield the CPU to other processes from now on.
     pub(crate) fn yield_cpu(&self) -> Result {
         self.program.yield_cpu().map_err(|error| {
             Failure::because(format_args!("cannot give the {} a lower priority", self.name), error)
         })
     }
 
-    /// Asks the part to end.
+    /// Asks the process to end, with SIGTERM.
     pub(crate) fn stop(&self) {
         self.program.terminate();
     }
 
-    /// Waits for the end of the part. An end by the SIGTERM of [`Part::stop`] is not an error.
+    /// Waits for the end of the process. It is not an error if the SIGTERM of [`Part::stop`] ended
+    /// it.
     pub(crate) fn finish(mut self) -> Result<Ended> {
         let mut patience = Patience::new();
         loop {
@@ -238,14 +241,14 @@ impl Part {
         Failure::new(format!("the {name} {what} within {seconds} s{told} ({standing}){words}"))
     }
 
-    /// Describes how the part ended, with its last output.
+    /// Returns the error for a process that has ended, with its last output.
     fn dead(&mut self) -> Failure {
-        // Its standard output is closed, or the part has ended, so the rest of its output is
+        // The process has ended or has closed its standard output, so the rest of its output is
         // available at once.
         let ended = self.program.stop(Duration::ZERO);
         let status = ended.map_or_else(|e| e.to_string(), |ended| ended.status.to_string());
         if let Some(listener) = self.listener.take() {
-            // The thread does not panic, and ends with the child.
+            // The thread that reads the output does not panic, and ends when the child ends.
             let _ = listener.join();
         }
         let words = self.last_words();
@@ -263,8 +266,8 @@ impl Part {
 }
 
 /// A timeout of [`PATIENCE`]. Between two polls, the remaining time decreases by at most two poll
-/// intervals. Otherwise the timeout would expire if the machine, or this process with the part, was
-/// suspended meanwhile.
+/// intervals. Without this, the timeout could expire because the machine, or this process together
+/// with the part, was suspended.
 struct Patience {
     looked: Instant,
     left: Duration,
@@ -319,7 +322,7 @@ mod tests {
         let lasted = (1..=2 * looks)
             .take_while(|&look| patience.lasts_at(begun + 10 * PATIENCE + look * LOOK))
             .count();
-        // The jump counts as two polls, and at the last poll no time is left.
+        // The jump of the clock counts as two polls, and at the last poll no time is left.
         assert_eq!(lasted as u32, looks - 3);
     }
 }

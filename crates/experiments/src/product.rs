@@ -1,16 +1,16 @@
-//! Finds the program `equic`, which has the gateway and the server of an experiment.
+//! Finds the program `equic`, which provides the gateway and the server of an experiment.
 
 use std::path::PathBuf;
 
 use crate::failure::{Failure, Result};
 
-/// Name of the program.
+/// Name of the product's program.
 const PROGRAM: &str = "equic";
 
-/// Returns the path of the program: in the folder of this program, or else in a folder of `PATH`.
+/// Returns the path of `equic`: in the folder of this program, or else in a folder of `PATH`.
 ///
 /// # Errors
-/// It is in neither.
+/// Fails if `equic` is in none of these folders.
 pub fn program() -> Result<PathBuf> {
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name(PROGRAM));
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -7,12 +7,12 @@ use crate::failure::Failure;
 /// Name of the simulator's program.
 const PROGRAM: &str = "equic-sim";
 
-/// Returns the path of the simulator: in the folder of this program, or else in PATH.
+/// Returns the path of the simulator: in the folder of this program, or else found through PATH.
 pub fn program() -> PathBuf {
     beside().unwrap_or_else(|| PathBuf::from(PROGRAM))
 }
 
-/// Returns the error of a command that needs the simulator and cannot find it.
+/// Returns the error for a command that needs the simulator when it cannot be found.
 pub fn missing() -> Failure {
     Failure::new(format!(
         "simulations need the program {PROGRAM}, which is neither in the folder of this program nor in PATH"

@@ -1,5 +1,6 @@
-//! The test cases: arguments of both ends, network, and files. Names, abbreviations and conditions
-//! are those of the QUIC Interop Runner, except for `multipath`, which it does not have.
+//! The test cases: arguments of client and server, network, and files. Names, abbreviations and
+//! conditions are those of the QUIC Interop Runner, except for `multipath`, which the runner does
+//! not have.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ const KB: usize = 1 << 10;
 const MB: usize = 1 << 20;
 const MS: Duration = Duration::from_millis(1);
 
-/// A test case.
+/// A test case of the QUIC Interop Runner, or `multipath`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "`description` says what each is")]
 pub enum Case {
@@ -41,36 +42,36 @@ pub enum Case {
     Multipath,
 }
 
-/// Amount of data of each case, and its link.
+/// Amount of data that each case transfers, and the rate of its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Size {
-    /// The amount of the QUIC Interop Runner: 10 Mb/s, megabytes, 50 connections.
+    /// The amounts of the QUIC Interop Runner: 10 Mb/s, megabytes, 50 connections.
     Runner,
-    /// Less data: 40 Mb/s, a fifth of the bytes, 10 connections.
+    /// Smaller amounts: 40 Mb/s, a fifth of the bytes, 10 connections.
     #[default]
     Small,
 }
 
-/// Files, links and times of a case.
+/// The files, links and times of a test case.
 #[derive(Clone, Debug)]
 pub struct CasePlan {
-    /// Size of each file in bytes.
+    /// Size of each served file, in bytes.
     pub files: Vec<usize>,
     /// Length of each file's name in characters.
     pub name_len: usize,
-    /// Link to the server.
+    /// Parameters of the link from the client to the server.
     pub to_server: Link,
-    /// Link to the client.
+    /// Parameters of the link from the server to the client.
     pub to_client: Link,
-    /// Changes of the client's address by the network, without its knowledge. `None` if it keeps
-    /// its address.
+    /// Changes of the client's address that the network makes without the client's knowledge.
+    /// `None` if the client keeps its address.
     pub rebind: Option<Rebind>,
-    /// Time limit of the client.
+    /// Time limit for the client.
     pub timeout: Duration,
 }
 
 impl Case {
-    /// All cases, in the order of the matrix.
+    /// All cases, in the order of the result matrix.
     pub const ALL: [Case; 23] = [
         Case::Handshake,
         Case::Transfer,
@@ -102,12 +103,12 @@ impl Case {
         Case::ALL.into_iter().find(|case| case.name() == name)
     }
 
-    /// Returns its name.
+    /// Returns the case's name.
     pub const fn name(self) -> &'static str {
         self.words().0
     }
 
-    /// Returns its letters in the matrix.
+    /// Returns the abbreviation of the case in the result matrix.
     pub const fn abbreviation(self) -> &'static str {
         self.words().1
     }
@@ -175,10 +176,10 @@ impl Case {
         }
     }
 
-    /// Returns the value of TESTCASE. For a client of `connectionmigration`, the runner sets
-    /// `transfer`, but this function returns the name of the case. A client that does not support
-    /// the case can then report that, and one without support for preferred addresses may change
-    /// its own address.
+    /// Returns the value of the environment variable TESTCASE. For a client of
+    /// `connectionmigration`, the QUIC Interop Runner sets `transfer`, but this function returns
+    /// the name of the case. A client that does not support the case can then say so, and a client
+    /// without support for preferred addresses may change its own address.
     pub const fn testcase(self, role: Role) -> &'static str {
         match (self, role) {
             (Case::LongRtt, _) => "handshake",
@@ -198,7 +199,8 @@ impl Case {
         }
     }
 
-    /// Returns true if the check needs information that requires a key log.
+    /// Returns true if the check of the case needs packets that can only be decrypted with a key
+    /// log.
     pub const fn needs_keys(self) -> bool {
         matches!(
             self,
@@ -214,18 +216,18 @@ impl Case {
         )
     }
 
-    /// Returns true if the server's certificate must be longer than the server's first flight may
-    /// be.
+    /// Returns true if the case needs a long server certificate: one that does not fit into what a
+    /// server may send before it has validated the client's address.
     pub const fn long_certificate(self) -> bool {
         matches!(self, Case::AmplificationLimit)
     }
 
-    /// Returns true if a page in a browser can run the case.
+    /// Returns true if a browser can run the case by loading a page.
     pub const fn for_browsers(self) -> bool {
         matches!(self, Case::Http3)
     }
 
-    /// Returns the required number of connections.
+    /// Returns the number of connections that the client must open.
     pub const fn handshakes(self, size: Size) -> usize {
         match (self, size) {
             (Case::HandshakeLoss | Case::HandshakeCorruption, Size::Runner) => 50,
@@ -264,8 +266,7 @@ impl Case {
         let percent = |percent| Chance { percent, burst: 3 };
         let queue = Queue::Packets(match size {
             Size::Runner => 25,
-            // The queue is longer because the link is faster, so that the maximum queueing delay is
-            // the same.
+            // The faster link has a longer queue, so that the maximum queueing delay is the same.
             Size::Small => 100,
         });
         let mut link = Link { delay: 15 * MS, rate: Some(rate), queue, ..Link::default() };
@@ -343,8 +344,8 @@ mod tests {
         assert_eq!(Case::Http3.testcase(Role::Server), "http3");
     }
 
-    /// Checks that docs/interop.md lists the values of TESTCASE, and the cases that need a key log,
-    /// for authors of endpoints.
+    /// docs/interop.md must list the values of TESTCASE, and the cases that need a key log, for
+    /// authors of endpoints.
     #[test]
     fn endpoints_are_told_what_the_docs_say() {
         let docs = include_str!("../../../docs/interop.md");

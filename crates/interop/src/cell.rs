@@ -1,4 +1,4 @@
-//! One test case between one client and one server.
+//! Runs one test case between one client and one server. This combination is called a cell.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -17,21 +17,21 @@ use crate::process;
 use crate::trace::{KeyLog, Trace};
 use crate::{Case, Certificates, Implementation, InteropError, Role, Size, files, pcap, words};
 
-/// Time limit until a server listens.
+/// Maximum time until a server listens.
 const STARTING: Duration = Duration::from_secs(20);
-/// Time limit for the end of a server.
+/// Maximum time for a server to end.
 const ENDING: Duration = Duration::from_secs(2);
 /// Exit status of an endpoint that does not support the case.
 const UNSUPPORTED: i32 = 127;
-/// Number of lines of each endpoint in `why.txt`.
+/// Number of output lines of each endpoint that are copied into `why.txt`.
 const LAST_LINES: usize = 20;
-/// Maximum size of the kept datagrams of a cell, in bytes. The largest case needs less than a
-/// quarter.
+/// Maximum size of the datagrams that are kept of a cell, in bytes. The largest case needs less
+/// than a quarter of it.
 const KEEP: usize = 64 << 20;
 /// Ports of servers, below the kernel's ephemeral range.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// Settings of a run.
+/// Settings for all cells of a run.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Amount of data in each case.
@@ -40,23 +40,23 @@ pub struct Settings {
     pub certificates: Certificates,
     /// Folder in which each cell leaves its logs, captures and key logs.
     pub logs: PathBuf,
-    /// Seed of the relay's random choices and of the files' content.
+    /// Seed of the relay's random choices and of the content of files.
     pub seed: u64,
 }
 
-/// Result of a cell.
+/// Result of a cell, that is, of a case between one client and one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CaseResult {
-    /// The files arrived completely, and the check succeeded.
+    /// The files arrived completely, and the check of the trace succeeded.
     Succeeded,
-    /// One of the two does not support the case.
+    /// The client or the server does not support the case.
     Unsupported,
-    /// Any other result is a failure.
+    /// The cell ended in any other way.
     Failed,
 }
 
-/// Result of a cell, with its reason.
+/// Result of a cell, with the reason for it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// The result.
@@ -65,11 +65,11 @@ pub struct Outcome {
     pub why: String,
     /// Duration of the cell in seconds.
     pub seconds: f64,
-    /// Folder of the logs. `None` if nothing was started.
+    /// Folder of the cell's logs. `None` if nothing was started.
     pub logs: Option<PathBuf>,
 }
 
-/// Reason that a cell is not a success.
+/// Reason why a cell did not succeed.
 enum End {
     Unsupported(String),
     Failed(String),
@@ -81,7 +81,7 @@ impl From<InteropError> for End {
     }
 }
 
-/// Runs a case. If `stop` is set, it ends early with a failure.
+/// Runs a case between a client and a server. If `stop` is set, the case ends early with a failure.
 pub fn run(
     settings: &Settings,
     client: &Implementation,
@@ -101,10 +101,10 @@ pub fn run(
         Err(End::Unsupported(why)) => (CaseResult::Unsupported, why),
         Err(End::Failed(why)) => (CaseResult::Failed, why),
     };
-    // Removes the files, because the seed can reproduce them.
+    // Removes the transferred files. The seed can reproduce them.
     let _ = fs::remove_dir_all(folder.join("work"));
     if !why.is_empty() {
-        // An error is ignored, because the result also has the reason.
+        // An error is ignored, because the result also contains the reason.
         let _ = fs::write(folder.join("why.txt"), explained(&why, &folder));
     }
     Outcome { verdict, why, seconds: start.elapsed().as_secs_f64(), logs: Some(folder) }
@@ -170,7 +170,8 @@ impl CellContext<'_> {
         let address = SocketAddr::new(ip, free_port()?);
         let any = SocketAddr::new(ip, 0);
         let relay = Relay::start(Config {
-            // The second address is the server's preferred address.
+            // The relay has a second address for the case `connectionmigration`. It is the server's
+            // preferred address.
             fronts: vec![any; if self.case == Case::ConnectionMigration { 2 } else { 1 }],
             server: address,
             to_server: plan.to_server.clone(),
@@ -260,7 +261,7 @@ impl CellContext<'_> {
         }))
     }
 
-    /// Appends the last line of an endpoint's output to a reason.
+    /// Appends the last line of an endpoint's output to the reason of a failure.
     fn with_words(&self, why: String, role: Role) -> String {
         match &words::last_lines(&output(self.folder, role), 1)[..] {
             [line] => format!("{why}: {line}"),
@@ -268,7 +269,7 @@ impl CellContext<'_> {
         }
     }
 
-    /// Returns the reason for an endpoint that ended with `status`, which is not success.
+    /// Returns the reason to report for an endpoint whose exit status is not success.
     fn status_of(&self, role: Role, status: Option<ExitStatus>) -> End {
         let name = role.name();
         let why = match status.map(|status| (status.code(), status.signal())) {
@@ -319,8 +320,8 @@ impl CellContext<'_> {
     }
 
     fn keep_captures(&self, report: &Report, fronts: &[SocketAddr], server: SocketAddr) {
-        // These files are for manual analysis. The verdict does not depend on them, so errors are
-        // ignored.
+        // These files are only for manual analysis. The verdict does not depend on them, so errors
+        // are ignored.
         let sim = self.folder.join("sim");
         for (file, side) in
             [("client.pcap", pcap::Side::Client), ("server.pcap", pcap::Side::Server)]
@@ -338,7 +339,7 @@ impl CellContext<'_> {
             &self.folder.join("server/keys.log"),
         ]);
         let trace = Trace::read(&report.records, &log);
-        // This file is for manual analysis, too.
+        // This file is only for manual analysis, too.
         let _ = fs::write(self.folder.join("sim/packets.txt"), trace.text());
         trace
     }
@@ -355,12 +356,12 @@ impl CellContext<'_> {
     }
 }
 
-/// Returns a UDP port that is free in both address families. A port is not returned again soon, so
-/// concurrent cells do not collide.
+/// Returns a UDP port that is free for IPv4 and IPv6. A port that was returned is not returned
+/// again soon, so that concurrent cells do not collide.
 fn free_port() -> Result<u16, End> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let count = PORTS.end - PORTS.start;
-    // Concurrent processes start at different ports.
+    // Each process starts its search at a different port.
     let own = u16::try_from(std::process::id() % u32::from(count)).unwrap_or(0);
     for _ in 0..count {
         let number = NEXT.fetch_add(1, Ordering::Relaxed) % count;

@@ -1,4 +1,4 @@
-//! Certificates of a run: `ca.pem`, and `cert.pem` with `priv.key` for the server.
+//! Creates the certificates of a run: `ca.pem`, and `cert.pem` with `priv.key` for the server.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -13,19 +13,20 @@ use rcgen::{
 use crate::InteropError;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Names in the server's certificate: those of the runner's network, and those used here.
+/// Names in the server's certificate: those in the QUIC Interop Runner's network, and those used
+/// here.
 const NAMES: [&str; 7] =
     ["server", "server4", "server6", "server46", "localhost", "127.0.0.1", "::1"];
-/// Number of names of 247 characters that make a certificate longer than 7,500 bytes.
+/// Number of names of 247 characters. They make a certificate longer than 7,500 bytes.
 const LONG_NAMES: usize = 34;
 
-/// Two folders of certificates from one authority.
+/// Two folders of certificates that the same authority signed.
 #[derive(Clone, Debug)]
 pub struct Certificates {
-    /// An ordinary certificate.
+    /// Folder with a certificate of ordinary size.
     pub usual: PathBuf,
-    /// A certificate that needs more than the three datagrams that a server may send before it has
-    /// validated the client's address.
+    /// Folder with a long certificate. It needs more than the three datagrams that a server may
+    /// send before it has validated the client's address.
     pub long: PathBuf,
 }
 
@@ -33,7 +34,7 @@ impl Certificates {
     /// Writes the certificates into `folder`.
     ///
     /// # Errors
-    /// The folder is not writable.
+    /// Fails if the folder is not writable.
     pub fn write(folder: &Path, seed: u64) -> Result<Certificates, InteropError> {
         let wrong = |error: rcgen::Error| InteropError::Certificate(error.to_string());
         let mut params = CertificateParams::default();
@@ -75,12 +76,12 @@ impl Certificates {
 
 fn dated(params: &mut CertificateParams) {
     let now = SystemTime::now();
-    // The certificate is valid since yesterday, because clocks differ.
+    // The certificate is valid from yesterday on, because clocks differ.
     params.not_before = (now - DAY).into();
     params.not_after = (now + 10 * DAY).into();
 }
 
-/// Returns random labels, which cannot be compressed and which a verifier accepts.
+/// Returns a name of random labels. It cannot be compressed, and verifiers accept it.
 fn long_name(rng: &mut SmallRng) -> String {
     let mut label = || (0..61).map(|_| char::from(rng.random_range(b'a'..=b'z'))).collect();
     let labels: Vec<String> = (0..4).map(|_| label()).collect();

@@ -1,5 +1,5 @@
-//! Checks that a trace shows the feature of its case. The conditions are those of the QUIC Interop
-//! Runner, except for `multipath`, which the runner does not have.
+//! Checks that the trace of a cell shows the feature that the case tests. The conditions are those
+//! of the QUIC Interop Runner, except for `multipath`, which the runner does not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,30 +10,31 @@ use equic_wire::Version;
 use crate::trace::{Seen, Trace};
 use crate::{Case, Size};
 
-/// TLS_CHACHA20_POLY1305_SHA256 (RFC 8446 B.4).
+/// The cipher suite TLS_CHACHA20_POLY1305_SHA256 (RFC 8446 B.4).
 const CHACHA20: u16 = 0x1303;
-/// Minimum number of bytes that a server must send in Handshake packets if it sends the long
-/// certificate.
+/// A server that sends the long certificate must send at least this number of bytes in Handshake
+/// packets.
 const LONG_HANDSHAKE: u64 = 7500;
-/// Maximum number of streams that a server of `multiplexing` may permit initially.
+/// Maximum number of streams that a server may permit initially in the case `multiplexing`.
 const MAX_STREAMS: u64 = 1000;
-/// Maximum number of bytes of `zerortt` requests in 1-RTT packets: half of 40 names.
+/// Maximum number of request bytes that may be in 1-RTT packets in the case `zerortt`: half of 40
+/// names.
 const MAX_LATE_REQUESTS: usize = 40 * 250 / 2;
 
-/// Minimum number of bytes of stream data that a server of `multipath` must send on each of two
-/// paths. It is more than a probe, and less than any scheduler sends on the second path when the
-/// first path's window is full.
+/// Minimum number of bytes of stream data that a server must send on each of two paths in the case
+/// `multipath`. It is more than a probe has, and less than any scheduler sends on the second path
+/// when the window of the first path is full.
 const MIN_SHARE: usize = 20_000;
 
-/// Time limit for a client to answer a PATH_CHALLENGE on a busy machine.
+/// Maximum time for a client to answer a PATH_CHALLENGE on a busy machine.
 const ANSWERING: Duration = Duration::from_millis(50);
 
-/// Evidence for the verdict on a cell.
+/// The data on which the verdict on a cell is based.
 pub(crate) struct Evidence<'a> {
     pub(crate) case: Case,
     pub(crate) size: Size,
     pub(crate) browser: bool,
-    /// True if the server must follow the RFC where the runner is lenient.
+    /// True if the server must follow the RFCs even where the QUIC Interop Runner is lenient.
     pub(crate) strict: bool,
     pub(crate) trace: &'a Trace,
 }
@@ -44,7 +45,7 @@ fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Checked {
     if holds { Ok(()) } else { Err(otherwise()) }
 }
 
-/// Checks the evidence. The error says what is missing.
+/// Checks whether the trace shows the feature of the case. The error says what is missing.
 pub(crate) fn check(evidence: &Evidence<'_>) -> Checked {
     let (case, trace) = (evidence.case, evidence.trace);
     if case == Case::VersionNegotiation {
@@ -87,7 +88,7 @@ pub(crate) fn check(evidence: &Evidence<'_>) -> Checked {
 fn handshakes(evidence: &Evidence<'_>) -> Checked {
     let expected = evidence.case.handshakes(evidence.size);
     let found = evidence.trace.handshakes();
-    // A browser may open a second connection in addition to the first.
+    // A browser may open a second connection in addition to the first one.
     ensure(found == expected || (evidence.browser && found > 0), || {
         format!("found {found} handshakes instead of {expected}")
     })
@@ -98,7 +99,8 @@ fn no_retry(trace: &Trace) -> Checked {
     ensure(retries == 0, || "the server sent a Retry".to_owned())
 }
 
-/// Checks the answer (RFC 8999 s.6): it has the client's two connection IDs in exchanged places.
+/// Checks the Version Negotiation packet (RFC 8999 s.6): it must have the client's two connection
+/// IDs, with source and destination swapped.
 fn version_negotiation(trace: &Trace) -> Checked {
     let first = trace.going(Way::ToServer).find(|seen| seen.version.is_some());
     let first = first.ok_or("the client sent no packet that begins a connection")?;
@@ -128,8 +130,8 @@ fn second_version(trace: &Trace) -> Checked {
     Ok(())
 }
 
-/// Checks that the client sent its ClientHello again. With such a round-trip time, it retransmits
-/// it before an answer arrives.
+/// Checks that the client sent its ClientHello more than once. The round-trip time is so long that
+/// the client must retransmit it before an answer arrives.
 fn client_hello_again(trace: &Trace) -> Checked {
     let times = trace
         .of(Way::ToServer, Observed::Initial)
@@ -178,7 +180,7 @@ fn retry(trace: &Trace) -> Checked {
         if initial.token.is_empty() {
             highest = highest.max(number);
         } else if tokens.contains(&initial.token[..]) {
-            // Packet numbers continue after a Retry (RFC 9000 s.17.2.5.3).
+            // After a Retry, packet numbers must not start again from zero (RFC 9000 s.17.2.5.3).
             return ensure(number.is_none() || number > highest, || {
                 "the client restarted its packet numbers after the Retry".to_owned()
             });
@@ -203,8 +205,8 @@ fn resumption(trace: &Trace) -> Checked {
 fn early_data(trace: &Trace) -> Checked {
     let early: usize =
         trace.of(Way::ToServer, Observed::ZeroRtt).map(|seen| seen.payload_len).sum();
-    // Probes of the path MTU are large and contain no data. If packets can be decrypted, only
-    // stream data counts.
+    // Probes of the path MTU are large, but contain no data. If packets can be decrypted, only the
+    // stream data in them counts.
     let asked = |seen: &Seen| seen.content.as_ref().map_or(seen.payload_len, |c| c.stream_bytes);
     let late: usize = trace.of(Way::ToServer, Observed::OneRtt).map(asked).sum();
     ensure(early > 0, || "the client sent no 0-RTT packet".to_owned())?;
@@ -249,9 +251,10 @@ fn ecn(trace: &Trace) -> Checked {
     Ok(())
 }
 
-/// Checks the limit before address validation at the server (RFC 9000 s.8.1): compares the bytes
-/// that arrived with the bytes that it sent, until a Handshake packet arrives. Many servers check
-/// the limit before they add a datagram, so the runner permits a factor of 4.
+/// Checks that the server respects the limit before address validation (RFC 9000 s.8.1). Until a
+/// Handshake packet arrives, compares the bytes that the server sent with the bytes that it
+/// received. Many servers check the limit before they add a datagram, so the QUIC Interop Runner
+/// permits a factor of 4.
 fn amplification(trace: &Trace, times: usize) -> Checked {
     let sent: u64 =
         trace.connections.iter().map(|one| one.server_handshake_bytes).max().unwrap_or(0);
@@ -290,7 +293,7 @@ fn amplification(trace: &Trace, times: usize) -> Checked {
     Err("the client sent no Handshake packet".to_owned())
 }
 
-/// Checks that the server validates each path that it continues to use (RFC 9000 s.9.3).
+/// Checks that the server validates each new path that it uses (RFC 9000 s.9.3).
 fn rebound(trace: &Trace, address: bool) -> Checked {
     let seen_at: BTreeSet<_> = trace.packets.iter().map(|seen| seen.seen_as).collect();
     let places = if address {
@@ -302,7 +305,7 @@ fn rebound(trace: &Trace, address: bool) -> Checked {
     let first_path = trace.packets.first().map(|seen| seen.seen_as);
     let mut first_on: BTreeMap<_, (usize, bool)> = BTreeMap::new();
     let mut challenges: BTreeMap<[u8; 8], bool> = BTreeMap::new();
-    // Packets that arrive when the client closes the connection, or is about to, need no answer.
+    // Packets need no answer if they arrive when the client closes the connection or is about to.
     let closes = |seen: &&Seen| seen.content.as_ref().is_some_and(|content| content.closes);
     let last = trace.going(Way::ToServer).filter(|seen| !closes(seen)).map(|seen| seen.sent).max();
     for seen in trace.going(Way::ToClient) {
@@ -311,7 +314,7 @@ fn rebound(trace: &Trace, address: bool) -> Checked {
         }
         let content = seen.content.as_ref();
         let challenged = content.is_some_and(|content| !content.challenges.is_empty());
-        // An answer to the client's probe is not a use of the path yet (RFC 9000 s.9.1).
+        // An answer to the client's probe does not count as use of the path (RFC 9000 s.9.1).
         if !challenged && content.is_some_and(|content| content.probing) {
             continue;
         }
@@ -342,12 +345,14 @@ fn rebound(trace: &Trace, address: bool) -> Checked {
     ensure(open == 0, || format!("{open} PATH_CHALLENGE frames were not answered"))
 }
 
-/// Checks that a client that migrates deliberately uses a new connection ID (RFC 9000 s.9.5).
+/// Checks that a client that migrates deliberately uses a new connection ID on the new path (RFC
+/// 9000 s.9.5).
 fn new_ids(trace: &Trace) -> Checked {
     let mut paths = BTreeSet::new();
     let mut used: BTreeSet<&[u8]> = BTreeSet::new();
     for seen in trace.of(Way::ToServer, Observed::OneRtt).filter(|seen| seen.content.is_some()) {
-        // Packets of the old path may arrive in between. The first packet of each path counts.
+        // Packets of the old path may arrive in between, so only the first packet of each path
+        // counts.
         if paths.insert(seen.client) && used.contains(&seen.dcid[..]) {
             let (client, _) = seen.client;
             return Err(format!(
@@ -359,8 +364,9 @@ fn new_ids(trace: &Trace) -> Checked {
     Ok(())
 }
 
-/// Checks multipath (RFC 10069): two paths, each from a different address of the client, with
-/// packets of both sides, acknowledgements for each path, and a share of the file on each.
+/// Checks multipath (RFC 10069). There must be two paths, each from a different address of the
+/// client, with packets in both directions, acknowledgements for each path, and a share of the file
+/// on each path.
 fn several_paths(trace: &Trace) -> Checked {
     let contents = |way| trace.going(way).filter_map(|seen| Some((seen, seen.content.as_ref()?)));
     let mut bytes: BTreeMap<u32, usize> = BTreeMap::new();

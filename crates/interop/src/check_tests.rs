@@ -36,8 +36,8 @@ fn seen(way: Way, kind: Observed) -> Seen {
     }
 }
 
-/// Returns the trace of a handshake, and of one packet of each side after it, each packet in its
-/// own datagram.
+/// Returns the trace of a handshake and of one further packet in each direction. Each packet has
+/// its own datagram.
 fn plain() -> Trace {
     let packets = [
         seen(Way::ToServer, Observed::Initial),
@@ -74,7 +74,7 @@ fn fails(case: Case, trace: &Trace, with: &str) {
     assert!(why.contains(with), "{case:?}: {why}");
 }
 
-/// Returns the plain trace with a change.
+/// Returns the trace of [`plain`] after a change.
 fn changed(change: impl FnOnce(&mut Trace)) -> Trace {
     let mut trace = plain();
     change(&mut trace);
@@ -239,8 +239,8 @@ fn three_times_and_no_more() {
     };
     lenient(&sent(3600)).expect("the runner lets it pass");
     lenient(&sent(3601)).expect_err("not that");
-    // Packets that were lost on the way to the server do not count. A coalesced packet does not
-    // count twice.
+    // Packets that were lost on the way to the server do not count. Of coalesced packets, the
+    // datagram counts only once.
     let lost = changed(|trace| trace.packets[0].arrived = None);
     fails(Case::AmplificationLimit, &lost, "after it had received 0");
     let coalesced = changed(|trace| {
@@ -251,8 +251,8 @@ fn three_times_and_no_more() {
     passes(Case::AmplificationLimit, &coalesced);
 }
 
-/// Returns a trace in which the client appears at another address. The server's first packet to
-/// that address contains a challenge.
+/// Returns a trace in which the client appears at another address. The server's first packet to the
+/// new address contains a PATH_CHALLENGE.
 fn moved(answered: bool, same_id: bool) -> Trace {
     let mut moved = changed(|trace| {
         let elsewhere: SocketAddr = "127.0.1.1:2000".parse().expect("an address");
@@ -286,7 +286,7 @@ fn paths_are_validated() {
     passes(Case::RebindPort, &moved(true, true));
     passes(Case::RebindAddr, &moved(true, true));
     fails(Case::RebindPort, &moved(false, true), "not answered");
-    // A client that closes the connection needs no challenge.
+    // If the client closes the connection, the server need not send a PATH_CHALLENGE.
     let mut goodbye = moved(false, true);
     let close = Content { closes: true, ..Content::default() };
     goodbye.packets.last_mut().expect("the last one").content = Some(close);
@@ -294,7 +294,7 @@ fn paths_are_validated() {
     let mut silent = moved(true, true);
     silent.packets[7].content = Some(Content::default());
     fails(Case::RebindPort, &silent, "no PATH_CHALLENGE");
-    // The server's answer to a probe of the client is not a use of the path.
+    // The server's answer to a probe of the client does not count as use of the path.
     let mut probed = moved(true, false);
     let probe = Content { probing: true, responses: vec![[6; 8]], ..Content::default() };
     let answer = Seen { content: Some(probe), datagram: 9, ..probed.packets[7].clone() };
@@ -312,8 +312,8 @@ fn paths_are_validated() {
     fails(Case::ConnectionMigration, &moved(true, true), "was used before");
 }
 
-/// Returns a trace with data of the server on two paths, each with its own client address, and with
-/// PATH_ACK frames for both.
+/// Returns a trace in which the server sends data on two paths, each with its own client address,
+/// and in which PATH_ACK frames acknowledge both.
 fn over_two_paths() -> Trace {
     changed(|trace| {
         for path in [0, 1] {

@@ -1,21 +1,21 @@
-//! Errors that prevent a run. A fault of an implementation is not such an error, but an outcome of
-//! a cell.
+//! Errors that prevent a run. If an implementation fails, that is not such an error, but the
+//! outcome of a cell.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Reason that a run is not possible.
+/// Reason why a run is not possible.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InteropError {
-    /// A file or folder cannot be used.
+    /// A file or folder cannot be read, written or created.
     #[error("cannot {what} {}: {source}", path.display())]
     File {
-        /// "read", "write" or "create".
+        /// The failed operation: "read", "write" or "create".
         what: &'static str,
-        /// The file or folder.
+        /// The file or folder that cannot be used.
         path: PathBuf,
-        /// Error from the system.
+        /// Error from the operating system.
         #[source]
         source: io::Error,
     },
@@ -24,7 +24,7 @@ pub enum InteropError {
     Registry {
         /// The file.
         path: PathBuf,
-        /// The defect of the list.
+        /// Description of the defect of the list.
         reason: String,
     },
     /// No implementation has this name.
@@ -32,7 +32,7 @@ pub enum InteropError {
     Unknown {
         /// The name, as the user wrote it.
         name: String,
-        /// The known names.
+        /// The names of all known implementations.
         known: String,
     },
     /// Certificates cannot be created.

@@ -1,4 +1,4 @@
-//! The files of a case: random content with random names, and the check of downloads.
+//! Creates the files of a case, with random content and random names, and checks the downloads.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +9,7 @@ use rand::{Rng as _, RngCore as _, SeedableRng as _};
 use crate::InteropError;
 use crate::case::CasePlan;
 
-/// Writes a plan's files. Returns their names.
+/// Writes the files of a case. Returns their names.
 pub(crate) fn write(
     folder: &Path,
     plan: &CasePlan,
@@ -34,8 +34,8 @@ fn letters(rng: &mut SmallRng, count: usize) -> String {
     (0..count).map(|_| char::from(rng.random_range(b'a'..=b'z'))).collect()
 }
 
-/// Adds the page for a browser. The page refers to each file as a picture, fetches each
-/// file, and writes its name and the received bytes in hexadecimal into the page's title.
+/// Writes a page for a browser. The page refers to each file as a picture and fetches each file. It
+/// then writes the names and the received bytes in hexadecimal into its title.
 pub(crate) fn write_page(folder: &Path, names: &[String]) -> Result<&'static str, InteropError> {
     const PAGE: &str = "page.html";
     let list = serde_json::to_string(names).unwrap_or_default();
@@ -57,7 +57,7 @@ Promise.all({list}.map(async name => {{
     Ok(PAGE)
 }
 
-/// Compares the downloads with the files. The error describes the difference.
+/// Compares the downloads with the original files. The error describes the difference.
 pub(crate) fn compare(www: &Path, downloads: &Path, names: &[String]) -> Result<(), String> {
     let listed = std::fs::read_dir(downloads)
         .map_err(|error| format!("cannot list the downloads: {error}"))?;

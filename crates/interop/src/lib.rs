@@ -1,10 +1,10 @@
-//! Runs the QUIC Interop Runner's test cases between any two implementations. They are processes on
-//! one machine with a relay between them, instead of containers and a simulator.
+//! Runs the test cases of the QUIC Interop Runner between any two implementations. They run as
+//! processes on one machine with a relay between them, instead of containers and a simulator.
 //!
-//! An implementation is a program that follows the runner's endpoint contract ([`registry`]). A
+//! An implementation is a program that uses the runner's environment variables ([`registry`]). A
 //! [`Case`] defines the arguments of client and server, the files, and the network. [`cell::run`]
-//! runs it for one client and one server. `check` reads the relay's records, decrypted with the key
-//! logs ([`trace`]), and decides whether they show the feature. A successful exit status is not
+//! runs a case for one client and one server. `check` reads the relay's records, decrypted with the
+//! key logs ([`trace`]), and decides whether they show the feature. A successful exit status is not
 //! enough. [`result`] is the matrix, in the runner's schema.
 //!
 //! ```

@@ -1,4 +1,5 @@
-//! Writes records as a capture file for Wireshark: IP packets with generated UDP headers.
+//! Writes the relay's records as a capture file for Wireshark: IP packets with generated UDP
+//! headers.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -7,17 +8,17 @@ use std::time::Duration;
 
 use equic_lab::relay::{Record, Way};
 
-/// LINKTYPE_RAW: packets begin with their IP header.
+/// LINKTYPE_RAW of the pcap format: packets begin with their IP header.
 const LINKTYPE_RAW: u32 = 101;
 
-/// End of the connection at which a capture is taken.
+/// Side of the connection at which a capture is taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
     Server,
 }
 
-/// Writes the packets that a side sent, and those of the other side that reached it.
+/// Writes the packets that one side sent, and the packets of the other side that arrived at it.
 pub(crate) fn write(
     path: &Path,
     records: &[Record],
@@ -44,7 +45,7 @@ pub(crate) fn write(
     }
     packets.sort_by_key(|(at, _)| *at);
     let mut file = io::BufWriter::new(std::fs::File::create(path)?);
-    // pcap with microseconds, version 2.4.
+    // This is the header of the pcap format, version 2.4, with microseconds.
     file.write_all(&0xa1b2_c3d4_u32.to_le_bytes())?;
     file.write_all(&[2, 0, 4, 0])?;
     for word in [0, 0, 65_535, LINKTYPE_RAW] {

@@ -1,4 +1,4 @@
-//! Starts a program of a case, with its output in a file.
+//! Starts a client or server, with its output in a file.
 
 use std::fs::File;
 use std::io;
@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use equic_harness::{ProcessPlacement, Program, Streams};
 
-/// Starts a program in `folder`, with its output in `log`.
+/// Starts a program in the folder `folder`. Its output goes to the file `log`.
 pub(crate) fn start(
     command: &[String],
     environment: &[(&str, String)],

@@ -1,9 +1,10 @@
-//! The implementations: a list like `interop/implementations.json`, which is also built into the program.
+//! The list of implementations, in the format of `interop/implementations.json`. That file is also
+//! built into the program.
 //!
-//! An entry has a URL, roles and a command. The command runs in the runner's environment: ROLE,
-//! TESTCASE, REQUESTS (clients), SERVER_PARAMS, CLIENT_PARAMS, SSLKEYLOGFILE, QLOGDIR. WWW,
-//! DOWNLOADS, CERTS and PORT (servers) replace the fixed paths of containers. Exit status 127 means
-//! that it does not support the case.
+//! An entry has a URL, roles and a command. The command gets the environment variables of the QUIC
+//! Interop Runner: ROLE, TESTCASE, REQUESTS (clients), SERVER_PARAMS, CLIENT_PARAMS, SSLKEYLOGFILE,
+//! QLOGDIR. WWW, DOWNLOADS, CERTS and PORT (servers) replace paths and ports that are fixed in
+//! containers. With exit status 127, the command says that it does not support the case.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,18 +13,18 @@ use serde::Deserialize;
 
 use crate::{Case, InteropError};
 
-/// Role of an implementation in a connection.
+/// Role of an implementation: client or server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// It fetches files.
+    /// The implementation fetches files.
     Client,
-    /// It serves files.
+    /// The implementation serves files.
     Server,
 }
 
 impl Role {
-    /// Returns the value of ROLE.
+    /// Returns the value of the environment variable ROLE.
     pub const fn name(self) -> &'static str {
         match self {
             Role::Client => "client",
@@ -41,14 +42,16 @@ pub struct Implementation {
     pub url: String,
     /// Roles that the implementation supports.
     pub roles: Vec<Role>,
-    /// Program and arguments.
+    /// Program and arguments of the command.
     pub command: Vec<String>,
-    /// True if it loads a page that contains the files, instead of fetching each file.
+    /// True if the implementation is a browser. It loads a page that contains the files, instead of
+    /// fetching each file.
     pub browser: bool,
-    /// True if it must follow the RFC as a server where the runner is lenient.
+    /// True if the implementation, as a server, must follow the RFCs even where the QUIC Interop
+    /// Runner is lenient.
     pub strict: bool,
-    /// Cases that it does not support although its exit status does not say so, with reasons, by
-    /// role.
+    /// Cases that the implementation does not support although its exit status does not say so, by
+    /// role, with the reasons.
     pub declines: BTreeMap<(Role, Case), String>,
 }
 
@@ -56,12 +59,12 @@ pub struct Implementation {
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     implementations: Vec<Implementation>,
-    /// Entries of the built-in list that a list in a file does not have.
+    /// Entries of the built-in list that are missing in a list read from a file.
     more: Vec<Implementation>,
 }
 
-/// The list of a source tree, relative to the tree's folder. If the current folder has one, it
-/// replaces the built-in list.
+/// Path of the list of implementations, relative to a source tree. If the current folder has such a
+/// file, it replaces the built-in list.
 pub const LIST: &str = "interop/implementations.json";
 
 #[derive(Deserialize)]
@@ -79,8 +82,8 @@ struct Entry {
 }
 
 impl Registry {
-    /// Reads a file. In commands, `{dir}` is the folder of the file. `{built}` and `{equic}` are
-    /// the given paths.
+    /// Reads a list from a file. In commands, `{dir}` is the folder of the file. `{built}` and
+    /// `{equic}` are the given paths.
     ///
     /// # Errors
     /// The file cannot be read, or its content is invalid.
@@ -92,7 +95,8 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Returns the built-in list. `{dir}` is `dir`, the folder `interop` of a source tree.
+    /// Returns the built-in list. In commands, `{dir}` becomes `dir`, which is the folder `interop`
+    /// of a source tree.
     ///
     /// # Errors
     /// The list is invalid. A test checks that this does not happen.
@@ -101,8 +105,9 @@ impl Registry {
         Registry::parse(text, Path::new("the built-in list"), dir, built, equic)
     }
 
-    /// Removes implementations whose program does not exist, or lacks a file in one of `folders`
-    /// that its arguments name. Returns their names.
+    /// Removes the implementations that are not built: their program does not exist, or a file in
+    /// one of `folders` that their arguments name does not exist. Returns the names of the removed
+    /// implementations.
     pub fn retain_built(&mut self, folders: &[&Path]) -> Vec<String> {
         let mut without = Vec::new();
         self.implementations.retain(|one| {
@@ -157,7 +162,7 @@ impl Registry {
         Ok(Registry { implementations, more: Vec::new() })
     }
 
-    /// Appends arguments to the commands of implementations that are this program.
+    /// Appends arguments to the commands of those implementations whose program is `program`.
     pub fn add_arguments(&mut self, program: &Path, arguments: &[String]) {
         for one in self.implementations.iter_mut().chain(&mut self.more) {
             if one.command.first().is_some_and(|first| Path::new(first) == program) {
@@ -166,14 +171,14 @@ impl Registry {
         }
     }
 
-    /// Returns all implementations, by name.
+    /// Returns all implementations, ordered by name.
     pub fn all(&self) -> &[Implementation] {
         &self.implementations
     }
 
-    /// Returns the implementations with these names, or the whole list if there are no names, that
-    /// support `role`. A name that a list in a file does not have is looked up in the built-in
-    /// list.
+    /// Returns the implementations with these names that support `role`. If there are no names,
+    /// selects from the whole list. A name that a list in a file does not have is looked up in the
+    /// built-in list.
     ///
     /// # Errors
     /// A name is unknown.

@@ -1,5 +1,5 @@
-//! The matrix: the result of each case for each pair, in the QUIC Interop Runner's JSON with the
-//! additional fields `reason`, `seconds` and `logs`.
+//! The result matrix: the result of each case for each pair of client and server. It is written as
+//! the QUIC Interop Runner's JSON with the additional fields `reason`, `seconds` and `logs`.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 
 use crate::{Case, CaseResult, Outcome};
 
-/// All cells of a run.
+/// The results of all cells of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Matrix {
-    /// Names of the clients, in the order of rows.
+    /// Names of the clients, in the order of the matrix's rows.
     pub clients: Vec<String>,
-    /// Names of the servers, in the order of columns.
+    /// Names of the servers, in the order of the matrix's columns.
     pub servers: Vec<String>,
-    /// Cases that were run.
+    /// The cases that were run.
     pub cases: Vec<Case>,
     /// Address of each implementation's web page, by name.
     pub urls: BTreeMap<String, String>,
-    /// Results by client, server, case.
+    /// Results, by client, server and case.
     pub cells: BTreeMap<(String, String, Case), Outcome>,
 }
 
@@ -33,7 +33,8 @@ pub struct Times {
 }
 
 impl Matrix {
-    /// Returns the letters of the cases with the result `verdict`.
+    /// Returns the abbreviations of those cases between a client and a server that have the result
+    /// `verdict`.
     pub fn letters(&self, client: &str, server: &str, verdict: CaseResult) -> Vec<&'static str> {
         let became = |case: &&Case| {
             self.cell(client, server, **case).is_some_and(|cell| cell.verdict == verdict)
@@ -41,7 +42,8 @@ impl Matrix {
         self.cases.iter().filter(became).map(|case| case.abbreviation()).collect()
     }
 
-    /// Returns the result of a case between a client and a server. `None` if it did not run.
+    /// Returns the result of a case between a client and a server, or `None` if the case did not
+    /// run.
     pub fn cell(&self, client: &str, server: &str, case: Case) -> Option<&Outcome> {
         self.cells.get(&(client.to_owned(), server.to_owned(), case))
     }
@@ -51,8 +53,8 @@ impl Matrix {
         self.cells.values().filter(|cell| cell.verdict == verdict).count()
     }
 
-    /// Returns the runner's JSON: a list of cases for each pair, ordered by client and then by
-    /// server.
+    /// Returns the result in the QUIC Interop Runner's JSON. It has a list of cases for each pair,
+    /// ordered by client and then by server.
     pub fn json(&self, times: Times, log_dir: &str) -> Value {
         let tests: BTreeMap<&str, Value> = self
             .cases

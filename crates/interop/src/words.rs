@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
-/// Number of bytes that are read at the end of the output.
+/// Maximum number of bytes that are read from the end of the output.
 const TAIL: u64 = 16 << 10;
-/// Maximum length of a line in characters.
+/// Maximum number of characters kept of a line.
 const LINE: usize = 300;
 
 /// Returns the last lines of a file that are not empty, at most `most` of them.
@@ -16,7 +16,7 @@ const LINE: usize = 300;
 pub(crate) fn last_lines(file: &Path, most: usize) -> Vec<String> {
     let text = tail(file).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    // Rust adds these lines to every panic.
+    // These lines are skipped, because Rust adds them to every panic.
     let told = |line: &&str| !line.trim().is_empty() && !line.starts_with("note: run with `RUST_");
     let mut lines: Vec<String> = text.lines().rev().filter(told).take(most).map(escaped).collect();
     lines.reverse();

@@ -1,5 +1,6 @@
 //! Tests with endpoints that misbehave. Each must end with the right result, and must leave no
-//! process behind. The endpoints are this program, started again with the runner's environment.
+//! process behind. The endpoints are this test program, started again with the QUIC Interop
+//! Runner's environment variables.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -45,7 +46,8 @@ fn main() {
     println!("liars: {run} passed");
 }
 
-/// Runs the endpoint when a cell starts this program. The first argument selects how it misbehaves.
+/// Runs the misbehaving endpoint when a cell starts this program. The first argument selects how it
+/// misbehaves.
 fn endpoint() -> ! {
     let var = |name: &str| std::env::var(name).unwrap_or_default();
     let how = std::env::args().nth(1).unwrap_or_default();
@@ -90,7 +92,7 @@ fn endpoint() -> ! {
             sleep(Duration::from_secs(60));
         }
         "hangs" => {
-            // This child outlives its parent.
+            // This child process would outlive its parent.
             let mut child = std::process::Command::new("sleep").arg("300").spawn().expect("sleep");
             fs::write("child", child.id().to_string()).expect("it is written");
             child.wait().expect("its end");
@@ -117,7 +119,7 @@ impl LiarStage {
         LiarStage { folder, settings }
     }
 
-    /// Returns this program as an implementation that misbehaves in the given way.
+    /// Returns this test program as an implementation that misbehaves in the given way.
     fn liar(&self, how: &str) -> Implementation {
         let own = std::env::current_exe().expect("this program");
         self.implementation(&own, how, "{}")
@@ -165,7 +167,7 @@ fn a_client_that_hangs(stage: &LiarStage) {
     let outcome = std::thread::scope(|scope| {
         let running =
             scope.spawn(|| cell::run(&stage.settings, &client, &server, Case::Handshake, &stop));
-        // Stops the cell as a deadline would, without waiting a minute.
+        // Stops the cell as a deadline would, but without waiting for a minute.
         let child = stage.settings.logs.join("liar_liar/handshake/client/child");
         until("the client has started", || {
             fs::read_to_string(&child).is_ok_and(|id| !id.is_empty())
@@ -184,7 +186,7 @@ fn a_client_that_hangs(stage: &LiarStage) {
     });
 }
 
-/// Waits until a condition holds, far longer than necessary.
+/// Waits until a condition holds. The time limit is far longer than necessary.
 fn until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {

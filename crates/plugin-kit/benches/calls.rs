@@ -1,11 +1,11 @@
-//! Measures the cost of calling a plugin through a real operation. `make bench-operations` also
-//! runs it.
+//! Measures the time of calling a plugin through a real operation. `make bench-operations` also
+//! runs this benchmark.
 //!
 //! Before the handshake is confirmed, `Connection::update_keys` makes only two checks and then
 //! calls the hooks at `UpdateKeys`. `Connection::poll_timeout` calls the hooks at `SetTimer`. The
-//! benchmark times both calls without a hook, with an empty native hook, and with bytecode
-//! functions that do nothing. The kinds alternate. A hook's result is its difference from no hook
-//! in the same round.
+//! benchmark times both methods without a hook, with an empty native hook, and with bytecode
+//! functions that do nothing. These kinds alternate. The result of a hook is its time minus the
+//! time without a hook in the same round.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -19,10 +19,11 @@ use equic_transport::operation::{
 };
 use equic_transport::{Connection, TransportConfig};
 
-/// Number of calls that are timed together. It is small enough that interruptions are rare.
+/// Number of calls that are timed together. It is small enough that the thread is rarely preempted
+/// meanwhile.
 const CALLS: u32 = 1000;
 
-/// Number of bursts of calls of each kind in a round.
+/// In each round, every kind of hook is timed this many times.
 const BURSTS: usize = 51;
 
 const SOURCE: &str = "#include <equic_plugin.h>
@@ -47,7 +48,7 @@ impl Hook for Nothing {
     }
 }
 
-/// Returns a plugin with one function at an operation.
+/// Returns a plugin with one function, which is attached to an operation.
 fn plugin(object: &[u8], function: &str, operation: Operation, anchor: &str) -> Plugin {
     let name = operation.describe().name;
     let manifest = format!(
@@ -67,7 +68,7 @@ enum Kind {
     Bytecode(Plugin),
 }
 
-/// Returns a network whose client has a hook of this kind.
+/// Returns a network whose client has a hook of the given kind, or no hook.
 fn network(kind: &Kind) -> Network {
     let link = Link { delay: Duration::from_millis(1), ..Link::default() };
     let mut network = Network::new(&link, TransportConfig::default(), 1).expect("a link can be");
@@ -84,7 +85,7 @@ fn network(kind: &Kind) -> Network {
     network
 }
 
-/// Measures and prints the time of a call with each kind of hook.
+/// Measures and prints the time of a call with each kind of hook in `kinds`.
 fn measure(what: &str, rounds: usize, kinds: &[(&str, Kind)], call: fn(&mut Connection)) {
     let mut networks: Vec<Network> = kinds.iter().map(|(_, kind)| network(kind)).collect();
     let mut samples = vec![Vec::new(); kinds.len()];

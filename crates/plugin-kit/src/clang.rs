@@ -1,4 +1,4 @@
-//! Compiles plugins in C to objects with clang.
+//! Compiles plugins from C to object files with clang.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -6,15 +6,15 @@ use std::process::{Command, Stdio};
 
 use thiserror::Error;
 
-/// Names of clang, the newest first. Clang 15 and older do not support `-mcpu=v4`.
+/// Commands that run clang, the newest version first. Clang 15 and older do not support `-mcpu=v4`.
 const NAMES: [&str; 7] =
     ["clang-21", "clang-20", "clang-19", "clang-18", "clang-17", "clang-16", "clang"];
 
-/// Reason that a plugin was not compiled.
+/// Why a plugin could not be compiled.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// No clang was found.
+    /// No clang is installed.
     #[error(
         "no clang is installed: install clang 16 or newer, or set the environment variable CLANG"
     )]
@@ -22,24 +22,25 @@ pub enum BuildError {
     /// The compiler cannot be started.
     #[error("{clang} cannot be started: {error}")]
     Start {
-        /// Name of the compiler.
+        /// Command of the compiler.
         clang: String,
         /// Error that the system reports.
         error: std::io::Error,
     },
-    /// The compiler rejects the source.
+    /// The compiler rejects the plugin's source code.
     #[error("{clang} does not compile {file}:\n{messages}")]
     Source {
-        /// Name of the compiler.
+        /// Command of the compiler.
         clang: String,
         /// The source.
         file: String,
-        /// Messages of the compiler.
+        /// Output of the compiler.
         messages: String,
     },
 }
 
-/// Returns clang's arguments for plugins, without source, object and include folders.
+/// Returns the arguments with which clang compiles plugins, without the source, the object and the
+/// include folder.
 pub fn flags() -> &'static [&'static str] {
     &["-target", "bpf", "-O2", "-mcpu=v3", "-Wall", "-Wextra", "-ffreestanding", "-c"]
 }
@@ -52,8 +53,8 @@ fn clang() -> Result<String, BuildError> {
     NAMES.into_iter().find(runs).map(str::to_owned).ok_or(BuildError::NoClang)
 }
 
-/// Compiles a plugin. `include` is the folder of the headers ([`equic_plugin::headers`]). Returns
-/// the compiler's warnings.
+/// Compiles the plugin in the file `source` to the file `object`. `include` is the folder with the
+/// plugin headers ([`equic_plugin::headers`]). Returns the compiler's warnings.
 ///
 /// # Errors
 /// [`BuildError`].
@@ -62,7 +63,8 @@ pub fn compile(source: &Path, object: &Path, include: &Path) -> Result<String, B
 }
 
 /// Compiles like [`compile`], with additional clang options such as `-mcpu=v4` or `-DNAME=VALUE`.
-/// With `-g`, the object has the source's line numbers, but not the name of its folder.
+/// With `-g`, the object contains the source's line numbers, but not the name of the source's
+/// folder.
 ///
 /// # Errors
 /// [`BuildError`].
@@ -93,8 +95,8 @@ pub fn compile_with(
     Err(BuildError::Source { clang, file: source.display().to_string(), messages })
 }
 
-/// Compiles a plugin from its text, without a file. The compiler's messages contain `name`. Returns
-/// the object.
+/// Compiles a plugin from C code in memory. The compiler's messages use `name` as the file name.
+/// Returns the object.
 ///
 /// # Errors
 /// [`BuildError`]. A warning counts as an error.
@@ -102,8 +104,7 @@ pub fn compile_text(name: &str, text: &str) -> Result<Vec<u8>, BuildError> {
     compile_text_with(name, text, &[])
 }
 
-/// Compiles like [`compile_text`], with macros and their values, which are the settings of the
-/// text.
+/// Compiles like [`compile_text`], with values for macros that the code uses as settings.
 ///
 /// # Errors
 /// Those of [`compile_text`].
@@ -121,8 +122,8 @@ pub fn compile_text_with(
     let mut child = command.spawn().map_err(failed)?;
     let text = text.replace("#include <equic_plugin.h>", "");
     let source = format!("{}\n# 1 \"{name}.c\"\n{text}", equic_plugin::included_headers());
-    // Clang reads its whole input before it writes anything. If it stops early, its messages
-    // contain the reason.
+    // Clang reads its whole input before it writes anything, so this cannot block both processes.
+    // If clang stops early, its messages contain the reason, so the error here is ignored.
     let _ = child.stdin.take().map(|mut stdin| stdin.write_all(source.as_bytes()));
     let output = child.wait_with_output().map_err(failed)?;
     if output.status.success() {

@@ -1,5 +1,5 @@
-//! Malicious plugins that a server pushes to a client. Each is refused, contained or detached, and
-//! the data that is sent afterwards arrives intact.
+//! Malicious plugins that a server pushes to a client. The client must refuse, contain or detach
+//! each of them, and data that is sent afterwards must arrive intact.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use crate::clang::compile_text;
 use crate::network::{End, sent_hash};
 use crate::pair::{Pair, TrialError, key, policy};
 
-/// Outcome of a plugin at the end that received it.
+/// What happened to a plugin at the client that received it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The plugin never ran.
+    /// The client refused the plugin, so it never ran.
     Refused,
-    /// The plugin was detached when it broke a rule.
+    /// The plugin broke a rule while it ran, and was detached.
     TakenOff,
-    /// The plugin runs, but its effects are limited.
+    /// The plugin runs, but the client limits its effects.
     Contained,
 }
 
 impl Fate {
-    /// Returns the outcome as text.
+    /// Returns the outcome in words.
     pub const fn words(self) -> &'static str {
         match self {
             Fate::Refused => "refused",
@@ -40,36 +40,36 @@ impl Fate {
 pub struct Attack {
     /// Its name.
     pub name: &'static str,
-    /// Description of the attack, for people.
+    /// Description of what the plugin tries to do.
     pub tries: &'static str,
-    /// Outcome that the plugin must have.
+    /// Outcome that the attack must have.
     pub expected: Fate,
-    /// Lines of the manifest that follow the common ones.
+    /// Lines of the manifest after those that all attacks have in common.
     manifest: &'static str,
     code: &'static str,
     signed: Signed,
 }
 
-/// Signature of an attack's bundle.
+/// How the bundle of an attack is signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Signed {
     No,
-    /// A bit of the author's signature was changed.
+    /// The signature is invalid, because one of its bits was changed.
     Wrong,
-    /// The bundle is signed by an author that the policy does not name.
+    /// An author that the client's policy does not name signed the bundle.
     Stranger,
 }
 
-/// Outcome of an attack.
+/// Result of an attack.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The attack.
     pub attack: Attack,
-    /// Outcome of the plugin.
+    /// What happened to the plugin.
     pub fate: Fate,
-    /// Reason that the client gives, or an empty string if the plugin runs.
+    /// Why the client refused or detached the plugin. Empty if the plugin runs.
     pub why: String,
-    /// Time that the transfer took, in virtual time.
+    /// Duration of the data transfer after the attack, in virtual time.
     pub took: Duration,
     /// True if the data that the client read has the same SHA-256 as the data that the server sent.
     pub intact: bool,
@@ -206,7 +206,7 @@ pub const ATTACKS: &[Attack] = &[
 ];
 
 impl Attack {
-    /// Returns the bundle as the server pushes it.
+    /// Returns the attack's bundle, ready to be pushed.
     fn push(&self) -> Result<Push, TrialError> {
         let name = self.name.replace(' ', "-");
         let code = format!("#include <equic_plugin.h>\n{}", self.code);
@@ -228,17 +228,17 @@ impl Attack {
             return Ok(push);
         }
         let mut forged = bundle;
-        // The signature follows the header of 16 bytes and the key of 32 bytes.
+        // The signature comes after the header (16 bytes) and the key (32 bytes).
         if let Some(byte) = forged.get_mut(16 + 32) {
             *byte ^= 1;
         }
         Ok(push.with_bytes(&forged))
     }
 
-    /// Pushes the plugin to a client, and then sends this many bytes to the client.
+    /// Pushes the plugin to a client, and then sends `bytes` bytes of data to the client.
     ///
     /// # Errors
-    /// The plugin cannot be built, or the transfer is not complete.
+    /// The plugin cannot be built, or the data does not arrive completely.
     pub fn run(&self, seed: u64, bytes: u64) -> Result<Outcome, TrialError> {
         let link = Link {
             rate: Some(20_000_000),

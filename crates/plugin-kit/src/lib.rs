@@ -1,12 +1,12 @@
 //! Tools for authors of protocol plugins, and for tests of plugins:
 //!
 //! * [`compile`], [`compile_text`]: compile C to an object with clang.
-//! * [`Network`]: a client and a server in one thread and virtual time, over a link of `equic-net`.
-//!   The same seed gives the same run.
+//! * [`Network`]: a client and a server in one thread and virtual time, connected by a link of
+//!   `equic-net`. The same seed gives the same run.
 //! * [`Pair`]: a network in which a server pushes plugins and a client accepts them.
-//! * [`paper`]: experiments of the paper that introduced protocol plugins.
-//! * [`tree`]: the plugins of this source tree, by name. [`trial`]: what each of them improves, in
-//!   figures. [`hostile`]: malicious plugins, and the outcome that each must have.
+//! * [`paper`]: experiments of "The Case for Protocol Plugins" (De Coninck and Bonaventure, 2019).
+//! * [`tree`]: the plugins of this source tree, by name. [`trial`]: measurements of what each of
+//!   them improves. [`hostile`]: malicious plugins, and what must happen to each of them.
 //! * [`limits`]: the plugins that cost their host the most time and memory.
 //!
 //! The command `equic plugin` is built on this crate.

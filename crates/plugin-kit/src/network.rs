@@ -1,5 +1,5 @@
-//! Two connections in one thread and virtual time, over one link, or over several links with a path
-//! on each (RFC 10069).
+//! A simulated network: a client and a server connection in one thread and virtual time. The two
+//! are connected by one link, or by several links with a path on each (RFC 10069).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,16 +21,16 @@ use thiserror::Error;
 /// Maximum size of a datagram that an end may send, in bytes.
 const LARGEST: usize = 1500;
 
-/// Maximum number of datagrams that an end sends at once, as in one message to the operating
-/// system.
+/// Maximum number of datagrams that an end sends at once, as one message to the operating system
+/// could contain.
 const TOGETHER: usize = 44;
 
-/// Maximum number of consecutive steps in which time does not advance, or in which a timer expires
-/// less than [`TINY`] after the previous step.
+/// Maximum number of consecutive steps of the simulation in which time does not advance, or in
+/// which a timer expires less than [`TINY`] after the previous step. More steps are an error.
 const STILL: u32 = 10_000;
 const TINY: Duration = Duration::from_micros(1);
 
-/// Reason that a network cannot be created: the configuration of TLS or of the link is invalid.
+/// Why a network cannot be created: the configuration of TLS or of a link is invalid.
 #[derive(Debug, Error)]
 #[error("no connection in memory: {0}")]
 pub struct StartError(String);
@@ -41,11 +41,11 @@ impl StartError {
     }
 }
 
-/// Error of a wait whose condition was not met.
+/// Error of waiting for a condition that was not met.
 #[derive(Debug, Error)]
 #[error("{after:?} after the start: {why}")]
 pub struct Stuck {
-    /// Virtual time since the start.
+    /// Virtual time since the start of the network.
     pub after: Duration,
     why: String,
 }
@@ -60,7 +60,7 @@ pub enum End {
 }
 
 impl End {
-    /// The opposite end.
+    /// Returns the opposite end.
     pub fn other(self) -> End {
         match self {
             End::Client => End::Server,
@@ -73,14 +73,14 @@ struct Side {
     address: SocketAddr,
     endpoint: Endpoint,
     connection: Option<(Handle, Connection)>,
-    /// Preparation of the server's connection, which does not exist yet.
+    /// Function that prepares the server's connection once it exists. `None` afterwards.
     prepare: Option<Prepare>,
     confirmed: bool,
     closed: Option<CloseReason>,
     failed: Vec<(HookId, HookError)>,
     /// Number of datagrams that the end has sent.
     sent: u64,
-    /// Numbers of the end's datagrams that are lost in addition to the link's losses.
+    /// Numbers of the end's datagrams that the test loses, in addition to the link's own losses.
     lost: BTreeSet<u64>,
     told: Vec<(HookId, Vec<u8>)>,
     overruled: Vec<(Operation, Overruled)>,
@@ -89,29 +89,32 @@ struct Side {
 /// A link between client and server. The client has a different address on each link.
 struct Line {
     client: SocketAddr,
-    /// Port towards the client, and port towards the server.
+    /// Queues of the link: the first towards the client, the second towards the server.
     ports: [Port; 2],
     /// Delay in one direction, without the queue.
     delay: Duration,
-    /// Bytes of UDP payload sent to the client, and to the server.
+    /// Bytes of UDP payload sent over the link: to the client, and to the server.
     carried: [u64; 2],
 }
 
-/// Condition under which routers of the links mark packets with CE.
+/// Condition under which the links' routers mark packets with CE (ECN congestion experienced).
 struct Marks {
-    /// Time in the queue above which packets are marked.
+    /// Packets are marked if their waiting time in the queue exceeds this time.
     above: Duration,
-    /// Weight of a packet's waiting time in the average, from 0 to 1. With 1, only the packet's own time counts.
+    /// Weight of each packet's waiting time in the average, from 0 to 1. With 1, only the packet's
+    /// own waiting time counts.
     weight: f64,
-    /// Current average in seconds, towards the client and towards the server.
+    /// Current average waiting times in seconds: towards the client, and towards the server.
     average: [f64; 2],
 }
 
 impl Marks {
-    /// Returns true if a packet in this direction with this waiting time is marked.
+    /// Adds a packet's waiting time to the average of its direction. Returns `true` if the packet
+    /// must be marked.
     fn next(&mut self, way: usize, waited: Duration) -> bool {
         let (average, waited) = (&mut self.average[way], waited.as_secs_f64());
-        // With a weight of 1, the second formula could differ from the first by a rounding error.
+        // With a weight of 1, the formula for the average could differ from `waited` by a rounding
+        // error.
         *average =
             if self.weight >= 1.0 { waited } else { *average + self.weight * (waited - *average) };
         *average > self.above.as_secs_f64()
@@ -125,21 +128,22 @@ struct InFlight {
     bytes: Vec<u8>,
 }
 
-/// Preparation of a connection, called before its first packet.
+/// Function that prepares a connection. It is called before the connection's first packet.
 pub type Prepare = Box<dyn FnOnce(&mut Connection) + Send>;
 
-/// An end before it begins: its transport configuration, and the preparation of its connection
-/// before the first packet.
+/// Configuration of one end of a network: the transport configuration, and a function that prepares
+/// the end's connection.
 pub struct Beginning {
     /// The transport.
     pub config: TransportConfig,
-    /// Preparation of the connection, for example to attach hooks. `None` if no preparation is
-    /// needed.
+    /// Function that prepares the connection before its first packet, for example by attaching
+    /// hooks. `None` if no preparation is needed.
     pub prepare: Option<Prepare>,
 }
 
 impl Beginning {
-    /// Returns an end with this transport configuration, without a preparation.
+    /// Returns the configuration of an end that uses this transport configuration and needs no
+    /// preparation.
     pub fn new(config: TransportConfig) -> Beginning {
         Beginning { config, prepare: None }
     }
@@ -156,20 +160,20 @@ pub struct Network {
     now: Timestamp,
     client: Side,
     server: Side,
-    /// The links. There is at least one, and the connection begins on the first.
+    /// The links, of which there is at least one. The connection begins on the first link.
     lines: Vec<Line>,
     in_flight: BTreeMap<(Timestamp, u64), InFlight>,
-    /// Condition under which routers mark packets. `None` if they do not mark packets.
+    /// Condition under which the routers mark packets, or `None` if they mark none.
     mark: Option<Marks>,
-    /// Total time that datagrams have waited in the queues, and their number, towards the client
-    /// and towards the server.
+    /// Total time that datagrams have waited in queues, and the number of these datagrams: towards
+    /// the client, and towards the server.
     waited: [(Duration, u64); 2],
     /// Number of datagrams sent so far.
     sent: u64,
-    /// Buffer for datagrams that are built together.
+    /// Buffer into which a connection writes several datagrams at once.
     buffer: Vec<u8>,
     still: u32,
-    /// Number of expired timers of the client and of the server.
+    /// Number of expired timers: of the client, and of the server.
     timeouts: [u64; 2],
 }
 
@@ -179,15 +183,16 @@ impl fmt::Debug for Network {
     }
 }
 
-/// Returns the TLS configurations of a server with a self-signed certificate and of a client that
-/// trusts it.
+/// Returns TLS configurations for a server with a self-signed certificate and for a client that
+/// trusts this certificate.
 fn configs(
     client_transport: TransportConfig,
     server_transport: TransportConfig,
 ) -> Result<(ClientConfig, ServerConfig, rustls::crypto::CryptoProvider), Box<dyn std::error::Error>>
 {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
-    // Use Ed25519, because ECDSA signatures vary in length, and so would the datagrams.
+    // Ed25519 signatures always have the same length. ECDSA signatures vary in length, and so would
+    // the datagrams.
     let signer = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519)?;
     let mut parameters = rcgen::CertificateParams::new(vec!["equic.test".into()])?;
     parameters.serial_number = Some(1.into());
@@ -216,7 +221,8 @@ fn configs(
 }
 
 impl Network {
-    /// Returns a client that is about to connect, over a link that is the same in both directions.
+    /// Creates a network whose client is about to connect. The link has the same properties in both
+    /// directions.
     ///
     /// # Errors
     /// [`StartError`]. If the link is valid, the cause is a fault of this crate.
@@ -225,7 +231,7 @@ impl Network {
         Network::between(link, client, server, seed)
     }
 
-    /// Returns a network like [`Network::new`], with two ends that differ.
+    /// Creates a network like [`Network::new`], with a different configuration for each end.
     ///
     /// # Errors
     /// Those of [`Network::new`].
@@ -238,12 +244,12 @@ impl Network {
         Network::over(&[link], client_end, server_end, seed)
     }
 
-    /// Returns a network like [`Network::between`], with several links, each the same in both
-    /// directions. The client has an address on each link, and connects over the first.
-    /// [`Network::open_path`] opens paths over the others.
+    /// Creates a network like [`Network::between`], with several links. Each link has the same
+    /// properties in both directions. The client has an address on each link, and connects over the
+    /// first link. [`Network::open_path`] opens paths over the other links.
     ///
     /// # Errors
-    /// Those of [`Network::new`], or the list of links is empty.
+    /// Those of [`Network::new`]. The list of links must not be empty.
     pub fn over(
         links: &[&Link],
         client_end: Beginning,
@@ -312,22 +318,23 @@ impl Network {
         })
     }
 
-    /// Makes the routers mark packets that wait in the link's queue for longer than `wait`, in both
-    /// directions. Packets with ECT(0) or ECT(1) are marked CE (RFC 3168 s.5). The link's jitter
+    /// Makes the routers mark packets that wait longer than `wait` in the link's queue, in both
+    /// directions. Only packets with ECT(0) or ECT(1) are marked (RFC 3168 s.5). The link's jitter
     /// counts as time in the queue.
     pub fn mark_above(&mut self, wait: Duration) {
         self.mark_above_average(wait, 1.0);
     }
 
-    /// Marks packets like [`Network::mark_above`], but by the average waiting time, in which each
-    /// packet has the weight `weight` (from 0 to 1). This is RED (Floyd and Jacobson, 1993) with
-    /// two equal thresholds. The average does not change while nothing is sent.
+    /// Makes the routers mark packets like [`Network::mark_above`], but by comparing the average
+    /// waiting time with `wait`. Each packet has the weight `weight` (from 0 to 1) in the average.
+    /// This is RED (Floyd and Jacobson, 1993) with two equal thresholds. The average does not
+    /// change while nothing is sent.
     pub fn mark_above_average(&mut self, wait: Duration, weight: f64) {
         self.mark = Some(Marks { above: wait, weight, average: [0.0; 2] });
     }
 
-    /// Loses datagrams that an end will send, in addition to the link's losses. Number 0 is the
-    /// next datagram.
+    /// Loses some of the datagrams that an end is going to send, in addition to the link's losses.
+    /// `datagrams` are their numbers, where 0 is the next datagram.
     pub fn lose(&mut self, from: End, datagrams: &[u64]) {
         let side = self.side(from);
         let next = side.sent;
@@ -335,15 +342,15 @@ impl Network {
     }
 
     /// Returns the mean time that datagrams from one end have waited in the queues of all links
-    /// since the start. Only datagrams that arrived count. The result includes their transmission
-    /// time and the link's jitter.
+    /// since the start. Only datagrams that arrived count. The time in a queue includes the
+    /// transmission of the datagram and the link's jitter.
     pub fn mean_wait(&self, from: End) -> Duration {
         let (time, count) = self.waited[usize::from(from == End::Client)];
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         time.checked_div(count).unwrap_or_default()
     }
 
-    /// Returns the virtual time since the start.
+    /// Returns the virtual time since the start of the network.
     pub fn elapsed(&self) -> Duration {
         self.now.since(Timestamp::START)
     }
@@ -355,39 +362,43 @@ impl Network {
         }
     }
 
-    /// Returns the connection of an end. The server has none before the client's first datagram
-    /// arrives.
+    /// Returns the connection of an end. The server has no connection before the client's first
+    /// datagram arrives.
     pub fn connection(&mut self, end: End) -> Option<&mut Connection> {
         self.side(end).connection.as_mut().map(|(_, connection)| connection)
     }
 
-    /// Returns the hooks of an end that have failed since the last call, with the reasons.
+    /// Returns the hooks of an end that have failed since the last call of this function, with
+    /// their errors.
     pub fn failures(&mut self, end: End) -> Vec<(HookId, HookError)> {
         std::mem::take(&mut self.side(end).failed)
     }
 
-    /// Returns how often a timer of this end's connection has expired.
+    /// Returns the number of times that a timer of this end's connection has expired.
     pub fn timeouts(&self, end: End) -> u64 {
         self.timeouts[usize::from(end == End::Server)]
     }
 
-    /// Returns the messages from an end's hooks to the application since the last call.
+    /// Returns the messages that an end's hooks have sent to the application since the last call of
+    /// this function.
     pub fn messages(&mut self, end: End) -> Vec<(HookId, Vec<u8>)> {
         std::mem::take(&mut self.side(end).told)
     }
 
-    /// Returns the path choices of an end's hooks that were overruled since the last call.
+    /// Returns the choices of paths by an end's hooks that the transport has overruled since the
+    /// last call of this function.
     pub fn overruled(&mut self, end: End) -> Vec<(Operation, Overruled)> {
         std::mem::take(&mut self.side(end).overruled)
     }
 
-    /// Returns the bytes of UDP payload that an end has sent over a link. Link 0 is the first.
+    /// Returns the number of bytes of UDP payload that an end has sent over a link. Links are
+    /// numbered from 0.
     pub fn carried(&self, from: End, link: usize) -> u64 {
         self.lines.get(link).map_or(0, |line| line.carried[usize::from(from == End::Client)])
     }
 
-    /// Changes the rate and queue of a link in one direction, before anything was sent there. The
-    /// delay stays the same.
+    /// Changes the rate and the queue of a link in one direction. The delay stays the same. Call
+    /// this before anything is sent in that direction.
     ///
     /// # Errors
     /// There is no such link, or the rate or queue is invalid.
@@ -408,7 +419,7 @@ impl Network {
         Ok(())
     }
 
-    /// Opens a path over a link from the client. Returns when both ends have validated the path.
+    /// Opens a path over a link, from the client. Returns when both ends have validated the path.
     ///
     /// # Errors
     /// [`Stuck`] if there is no such link, the ends do not support that many paths, or the peer
@@ -440,7 +451,7 @@ impl Network {
         Ok(id)
     }
 
-    /// Runs the handshake until both ends have confirmed it.
+    /// Runs the network until both ends have confirmed the handshake.
     ///
     /// # Errors
     /// [`Stuck`].
@@ -450,17 +461,17 @@ impl Network {
         })
     }
 
-    /// Sends this many bytes on a new stream from one end to the other, and reads them there.
-    /// Returns the time of the transfer. The bytes that are read must be those that were sent.
+    /// Sends this many bytes from one end to the other on a new stream, reads them there, and
+    /// compares them. Returns the duration of the transfer.
     ///
     /// # Errors
-    /// [`Stuck`] if the transfer takes longer than `limit`, or if other bytes arrive.
+    /// [`Stuck`] if the transfer takes longer than `limit`, or if the bytes that arrive differ from
+    /// those that were sent.
     pub fn transfer(&mut self, from: End, bytes: u64, limit: Duration) -> Result<Duration, Stuck> {
         self.transfer_hashed(from, bytes, limit).map(|carried| carried.took)
     }
 
-    /// Sends bytes like [`Network::transfer`], and also returns the hash of the bytes that were
-    /// read.
+    /// Sends bytes like [`Network::transfer`], and also returns the hash of the bytes that arrived.
     ///
     /// # Errors
     /// Those of [`Network::transfer`].
@@ -508,7 +519,7 @@ impl Network {
         Ok(())
     }
 
-    /// Runs until `done`, which is called after each step, returns `true`.
+    /// Runs the network until `done` returns `true`. `done` is called after each step.
     ///
     /// # Errors
     /// [`Stuck`] with the text `otherwise` after `limit`, or if a connection is closed.
@@ -539,7 +550,8 @@ impl Network {
         Stuck { after: self.elapsed(), why }
     }
 
-    /// Sends all pending datagrams, and then advances to the next event: the arrival of a datagram, or a timer.
+    /// Sends all pending datagrams, and then advances the time to the next event, which is the
+    /// arrival of a datagram or a timer, but not beyond `end`.
     fn step(&mut self, end: Timestamp) -> Result<(), Stuck> {
         self.transmit(End::Client);
         self.transmit(End::Server);
@@ -575,7 +587,7 @@ impl Network {
         Ok(())
     }
 
-    /// Sends the pending datagrams of an end, grouped like messages to the operating system.
+    /// Sends the pending datagrams of an end, in groups like the messages to an operating system.
     fn transmit(&mut self, from: End) {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.resize(TOGETHER * LARGEST, 0);
@@ -588,7 +600,7 @@ impl Network {
                 let rest = &mut buffer[sent.size..];
                 (sent, connection.poll_transmit_more(now, &sent, rest, TOGETHER - 1))
             });
-            // The endpoint must know a connection ID before the peer does.
+            // The endpoint must know a connection ID before the peer can use it.
             while let Some(change) = connection.poll_endpoint_event() {
                 side.endpoint.handle_endpoint_event(*handle, change);
             }
@@ -601,7 +613,7 @@ impl Network {
         self.listen(from);
     }
 
-    /// Sends one datagram.
+    /// Sends one datagram over a link.
     fn send(&mut self, from: End, sent: &Transmit, bytes: &[u8]) {
         let (now, side) = (self.now, self.side(from));
         let nth = side.sent;
@@ -647,13 +659,14 @@ impl Network {
         let InFlight { to, line, ecn, mut bytes } = datagram;
         let (now, client) = (self.now, self.lines[line].client);
         let (remote, local) = match to {
-            // With a single client address, the local address need not be set.
+            // If the client has only one address, the local address of a datagram need not be set.
             End::Client => (self.server.address, (self.lines.len() > 1).then_some(client.ip())),
             End::Server => (client, None),
         };
         let arrival = DatagramMeta { remote, local, ecn };
         let side = self.side(to);
-        // The buffer is for responses of an endpoint without a connection, which do not occur here.
+        // An endpoint writes responses to packets without a connection into this buffer. No such
+        // packets occur here.
         let mut response = Vec::new();
         let failed = match side.endpoint.handle_datagram(now, arrival, &bytes, &mut response) {
             Received::Incoming(incoming) => {
@@ -699,12 +712,12 @@ impl Network {
     }
 }
 
-/// Data that was carried from one end to the other.
+/// Result of a transfer of data from one end to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Carried {
-    /// Time until the last byte was read.
+    /// Time until the receiver had read the last byte.
     pub took: Duration,
-    /// SHA-256 of the bytes as they were read.
+    /// SHA-256 of the bytes that the receiver read.
     pub sha256: [u8; 32],
 }
 
@@ -720,18 +733,18 @@ pub fn sent_hash(bytes: u64) -> [u8; 32] {
     sha256
 }
 
-/// A stream that sends data from one end to the other.
+/// A stream that carries data from one end to the other.
 struct Transfer {
     stream: Option<StreamId>,
     incoming: Option<StreamId>,
     written: u64,
     read: u64,
     bytes: u64,
-    /// Hash of the bytes that were read.
+    /// Hash of the bytes that the receiver has read so far.
     hash: Context,
 }
 
-/// Returns the byte at an offset of the data that is sent.
+/// Returns the byte at this offset of the data that [`Network::transfer`] sends.
 pub(crate) fn byte(at: u64) -> u8 {
     (at ^ (at >> 8) ^ (at >> 16) ^ (at >> 24)) as u8
 }
@@ -761,7 +774,7 @@ impl Transfer {
         Ok(())
     }
 
-    /// Reads data that has arrived. Returns `true` when all of it has.
+    /// Reads the data that has arrived. Returns `true` once all data has arrived.
     fn read(&mut self, end: &mut Connection) -> Result<bool, String> {
         self.incoming = self.incoming.or_else(|| end.accept(Direction::Unidirectional));
         let Some(stream) = self.incoming else { return Ok(false) };

@@ -1,7 +1,7 @@
-//! Builds objects that no compiler produces: one section of code with chosen instructions and
-//! symbols.
+//! Builds ELF object files that no compiler would produce. They have one section of code with the
+//! given instructions and symbols.
 
-/// A function of the object.
+/// A symbol for a function in the object.
 pub(crate) struct Symbol {
     pub(crate) name: String,
     /// First instruction.
@@ -20,18 +20,19 @@ pub(crate) fn exit() -> [u8; 8] {
     instruction(0x95, 0, 0)
 }
 
-/// Encodes a call of the helper with this number.
+/// Encodes a call of the helper function with this number.
 pub(crate) fn helper(number: i32) -> [u8; 8] {
     instruction(0x85, 0, number)
 }
 
-/// Encodes a call from instruction `from` to the function at instruction `to`.
+/// Encodes the call instruction at position `from` for the function that begins at instruction
+/// `to`.
 pub(crate) fn call(from: usize, to: usize) -> [u8; 8] {
     let distance = to as i64 - from as i64 - 1;
     instruction(0x85, 0x10, i32::try_from(distance).unwrap_or(0))
 }
 
-/// Returns a relocatable object with this code. Local symbols must precede global ones.
+/// Returns a relocatable ELF object with this code. Local symbols must precede global ones.
 pub(crate) fn object(code: &[[u8; 8]], symbols: &[Symbol]) -> Vec<u8> {
     let (mut strings, mut table) = (vec![0], vec![0; 24]);
     for Symbol { name, at, global } in symbols {

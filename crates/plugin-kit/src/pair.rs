@@ -1,5 +1,5 @@
-//! A connection in memory on which a server pushes plugins to a client. It uses the same exchange
-//! as connections over sockets.
+//! A connection in memory on which a server pushes plugins to a client. It uses the same plugin
+//! exchange as connections over sockets.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,10 +16,10 @@ use thiserror::Error;
 
 use crate::network::{Beginning, End, Network};
 
-/// Maximum virtual time until all plugins have arrived.
+/// Maximum virtual time to wait until the outcome of all plugins is known.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Reason that a trial has no result.
+/// Why a trial of plugins has no result.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct TrialError(String);
@@ -30,31 +30,31 @@ impl TrialError {
     }
 }
 
-/// The latest progress of a plugin at an end.
+/// A plugin and its latest progress, as one end of the connection sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// The offer. `None` if the plugin was not offered.
+    /// Identity of the offer, or `None` if the plugin was not offered.
     pub id: Option<PluginId>,
-    /// SHA-256 of its bundle.
+    /// SHA-256 of the plugin's bundle.
     pub hash: [u8; 32],
-    /// True if the plugin was active at some time ([`Progress::Active`]), even if it no longer is.
+    /// True if the plugin has run ([`Progress::Active`]), even if it no longer does.
     pub ran: bool,
-    /// The latest progress.
+    /// The plugin's latest progress.
     pub progress: Progress,
 }
 
 type Standings = Arc<Mutex<Vec<Standing>>>;
 
-/// The hook and handle of an end's exchange. `None` until the end has a connection.
+/// The exchange's hook and handle at one end. `None` until that end has a connection.
 type Handle = Arc<Mutex<Option<(HookId, ExchangeHandle)>>>;
 
-/// A server that pushes plugins, and a client that accepts them.
+/// A server that pushes plugins, a client that accepts them, and the network between the two.
 pub struct Pair {
-    /// The network of the connection, whose handshake is confirmed.
+    /// The network, with a connection whose handshake is confirmed.
     pub network: Network,
     client: Standings,
     server: Standings,
-    /// Exchanges of the client and of the server.
+    /// Handles of the plugin exchange: the client's and the server's.
     handles: [Handle; 2],
 }
 
@@ -64,13 +64,14 @@ impl fmt::Debug for Pair {
     }
 }
 
-/// Returns the key of the author in [`policy`]. It is not secret, because it is in this crate's source.
+/// Returns the signing key of the author in [`policy`]. It is not secret, because it is in this
+/// crate's source code.
 pub(crate) fn key() -> Result<SigningKey, TrialError> {
     SigningKey::from_seed(&[7; 32]).map_err(TrialError::of)
 }
 
-/// Returns a policy that permits all plugins to tune and to define frames. It grants the plugins of
-/// one author every class that a peer's plugin can get.
+/// Returns a policy that grants `observe`, `tune` and `frames` to all plugins. It grants every
+/// class that a peer's plugin can get to the plugins of one author, whose key is [`key`].
 pub(crate) fn policy() -> Result<Policy, TrialError> {
     let text = format!(
         "anyone = [\"observe\", \"tune\", \"frames\"]\n[[author]]\nname = \"known\"\nkey = \"{}\"\n\
@@ -96,7 +97,7 @@ fn note(standings: &Standings, update: &Update) {
     }
 }
 
-/// Returns an end with the exchange.
+/// Returns the configuration of an end that takes part in the plugin exchange.
 fn end(
     mut transport: TransportConfig,
     mut config: ExchangeConfig,
@@ -104,7 +105,8 @@ fn end(
     let standings = Standings::default();
     let heard = standings.clone();
     config.listener = Some(Arc::new(move |update: &Update| note(&heard, update)));
-    // A fixed clock makes runs with the same seed equal. The plugins of these trials do not expire.
+    // With a fixed clock, two runs with the same seed are equal. The plugins of these trials do not
+    // expire.
     config.clock = Arc::new(|| 0);
     transport.extra_parameters.push(config.parameter());
     let mut beginning = Beginning::new(transport);
@@ -114,8 +116,8 @@ fn end(
     beginning.prepare = Some(Box::new(move |connection: &mut Connection| {
         let attach =
             |hook, points: &[_], frames: &[_]| connection.attach_with_frames(hook, points, frames);
-        // No other hook can conflict with the exchange. If attaching failed, no plugin would run,
-        // which the tests notice.
+        // Attaching cannot fail, because there is no other hook. If it did, no plugin would run,
+        // and the tests would fail.
         let attached = ExchangeHook::attach(config, attach).ok();
         *kept.lock().unwrap_or_else(PoisonError::into_inner) = attached;
     }));
@@ -123,9 +125,9 @@ fn end(
 }
 
 impl Pair {
-    /// Connects a client and a server over a link, each with its transport configuration. The
-    /// server offers `push` when the handshake is confirmed. The client accepts what `policy`
-    /// permits.
+    /// Connects a client and a server over a link, each with its own transport configuration. The
+    /// server offers the plugins in `push` when the handshake is confirmed, and the client accepts
+    /// what `policy` permits.
     ///
     /// # Errors
     /// The link is invalid, or the handshake fails.
@@ -145,8 +147,8 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Connects like [`Pair::connect`] with [`policy`]. `adjust` changes the client's configuration
-    /// of the exchange.
+    /// Connects like [`Pair::connect`], with the policy of [`policy`]. `adjust` changes the
+    /// client's configuration of the plugin exchange.
     ///
     /// # Errors
     /// Those of [`Pair::connect`].
@@ -166,8 +168,8 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Connects a client that accepts plugins and a server that declares the exchange but does not
-    /// run it.
+    /// Connects a client that accepts plugins to a server that declares the plugin exchange but
+    /// does not run it, so that a test can send the server's frames itself.
     ///
     /// # Errors
     /// Those of [`Pair::connect`].
@@ -183,9 +185,9 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Returns a client and a server with the same transport configuration that are about to
-    /// connect over the first of these links. Each accepts from the other what `policy` permits
-    /// ([`Pair::offer`]).
+    /// Returns a client and a server with the same transport configuration, which are about to
+    /// connect over the first of these links. Each end accepts the plugins that `policy` permits
+    /// and that the other end offers with [`Pair::offer`].
     ///
     /// # Errors
     /// A link is invalid.
@@ -214,8 +216,8 @@ impl Pair {
         Ok(Pair { network, client, server, handles: [ours, theirs] })
     }
 
-    /// Offers a plugin from one end to the other. The plugin replaces an earlier offer if
-    /// `replaces` is given.
+    /// Offers a plugin from one end to the other. If `replaces` is given, the plugin replaces that
+    /// of the earlier offer.
     ///
     /// # Errors
     /// The end has no connection.
@@ -234,7 +236,7 @@ impl Pair {
         connection.tell_hook(hook, &[]).map_err(TrialError::of)
     }
 
-    /// Returns the state of each plugin as one end of the connection sees it.
+    /// Returns the state of each offered plugin, as one end of the connection sees it.
     pub fn standings(&self, end: End) -> Vec<Standing> {
         let standings = match end {
             End::Client => &self.client,
@@ -243,10 +245,11 @@ impl Pair {
         standings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until both ends know the outcome of all plugins.
+    /// Runs the network until both ends know the outcome of all offered plugins.
     ///
     /// # Errors
-    /// The outcome of a plugin is unknown after a minute of virtual time, or the connection ends.
+    /// The outcome of a plugin is still unknown after a minute of virtual time, or the connection
+    /// ends.
     pub fn settle(&mut self) -> Result<(), TrialError> {
         let (client, server) = (self.client.clone(), self.server.clone());
         let settled = move |standings: &Standings| {

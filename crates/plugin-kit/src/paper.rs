@@ -1,7 +1,8 @@
-//! Experiments of "The Case for Protocol Plugins" (De Coninck and Bonaventure, 2019) on connections
-//! in memory. One end pushes the plugin to the other. The first experiment is a request whose
-//! packet is lost (figure 3 of the paper). The second is a download over a router that marks or
-//! drops packets (figure 4). The module `paths` has downloads over two paths (figures 5 and 6).
+//! Experiments of "The Case for Protocol Plugins" (De Coninck and Bonaventure, 2019), repeated on
+//! connections in memory. In each, one end pushes a plugin to the other. The first experiment is a
+//! request whose packet is lost (the paper's figure 3). The second is a download through a router
+//! that marks or drops packets (figure 4). The module `paths` has downloads over two paths (figures
+//! 5 and 6).
 
 mod paths;
 
@@ -21,10 +22,11 @@ use crate::tree::Source;
 
 pub use paths::{AckPath, Asymmetric, Capped, asymmetric, cap, capped};
 
-/// Returns the policy of the ends in these experiments. It permits every plugin that they push.
+/// Returns the policy of both ends in these experiments. It permits every plugin that the
+/// experiments push.
 ///
 /// # Errors
-/// None, unless this crate has a fault.
+/// Returns no error, unless this crate has a fault.
 pub fn policy() -> Result<Policy, TrialError> {
     crate::pair::policy()
 }
@@ -32,28 +34,30 @@ pub fn policy() -> Result<Policy, TrialError> {
 /// Maximum virtual time for one request or download.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Size of a request and of its answer, in bytes. Each fits into one packet.
+/// Size of a request and size of its answer, in bytes. Each of them fits into one packet.
 const REQUEST: [usize; 2] = [100, 1_000];
 
-/// C code of the timers from the time of the paper, and its manifest.
+/// C code and manifest of a plugin that implements the retransmission timers of the paper's time.
 const TIMER: [&str; 2] = [
     include_str!("../../../experiments/plugins/timer.c"),
     include_str!("../../../experiments/plugins/timer.toml"),
 ];
 
-/// Timer after which a client retransmits a lost request.
+/// The timer after which a client retransmits a lost request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timer {
-    /// The retransmission timer of picoquic in 2018: RTT + 4 variations + the peer's
+    /// The retransmission timer of picoquic in 2018: RTT + 4 times the RTT variation + the peer's
     /// acknowledgement delay, at least 50 ms.
     Picoquic,
-    /// The same timer, preceded by the tail loss probe of the paper's plugin.
+    /// The timer of picoquic, preceded by the tail loss probe of the paper's plugin.
     PicoquicProbe,
-    /// The retransmission timer in the paper's text: the same formula, without a minimum.
+    /// The retransmission timer in the text of the paper: the same formula as picoquic's, but
+    /// without a minimum.
     Formula,
-    /// Today's probe timeout (RFC 9002 s.6.2), without a plugin.
+    /// The probe timeout of RFC 9002 s.6.2, without a plugin.
     ProbeTimeout,
-    /// The plugin `tail-loss-probe` of the tree, in addition to today's probe timeout.
+    /// The probe timeout of RFC 9002, preceded by the probe of the plugin `tail-loss-probe` of this
+    /// source tree.
     TailLossProbe,
 }
 
@@ -67,7 +71,8 @@ impl Timer {
         Timer::TailLossProbe,
     ];
 
-    /// Returns the plugin that the server pushes to the client, or `None` if it pushes none.
+    /// Returns the plugin that the server pushes to the client, or `None` if this timer needs no
+    /// plugin.
     ///
     /// # Errors
     /// The plugin cannot be built.
@@ -88,26 +93,27 @@ impl Timer {
     }
 }
 
-/// Returns the signed bundle of a plugin of the tree.
+/// Returns the signed bundle of a plugin of this source tree.
 fn of_the_tree(name: &str) -> Result<Vec<u8>, TrialError> {
     let source = Source::find(name);
     source.ok_or_else(|| TrialError::of("the tree has no such plugin"))?.bundle(Some(&key()?))
 }
 
-/// The path of a request.
+/// The network path of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RequestPath {
     /// Mean round-trip time.
     pub rtt: Duration,
-    /// Maximum time by which a packet is earlier or later than the mean, in each direction. At most
-    /// half of `rtt`.
+    /// Maximum deviation of a packet's delay from the mean, in each direction. It is at most half
+    /// of `rtt`.
     pub jitter: Duration,
-    /// Maximum time for which an end delays acknowledgements (`max_ack_delay`).
+    /// Maximum time by which an end delays its acknowledgements (`max_ack_delay`).
     pub ack_delay: Duration,
 }
 
-/// Connects a client and a server over `path`, pushes `push` from the server, and sends one request
-/// whose packet is lost once. Returns the time until the client has read the answer.
+/// Connects a client to a server over `path`, and pushes `push` from the server to the client. The
+/// client then sends one request, whose packet is lost once. Returns the time until the client has
+/// read the answer.
 ///
 /// # Errors
 /// The plugin does not run, or no answer arrives.
@@ -118,7 +124,8 @@ pub fn lost_request(
 ) -> Result<Duration, TrialError> {
     let delay = (path.rtt / 2).saturating_sub(path.jitter);
     let link = Link { delay, jitter: 2 * path.jitter, ..Link::default() };
-    // Disable probes for larger packets, because a probe could be lost instead of the request.
+    // No probes for larger packets are sent, because such a probe could be lost instead of the
+    // request.
     let transport = TransportConfig {
         max_ack_delay: path.ack_delay,
         mtu_discovery: false,
@@ -155,7 +162,7 @@ fn connect(
     Ok(pair)
 }
 
-/// Returns an error unless the client still runs the plugin that was pushed to it.
+/// Returns an error if the client no longer runs the plugin that was pushed to it.
 fn runs(pair: &Pair, push: Option<&Arc<Push>>) -> Result<(), TrialError> {
     let standing = pair.standings(End::Client).pop();
     let active = standing.as_ref().is_some_and(|one| one.progress == Progress::Active);
@@ -165,12 +172,13 @@ fn runs(pair: &Pair, push: Option<&Arc<Push>>) -> Result<(), TrialError> {
     Ok(())
 }
 
-/// A request on a stream of its own, and its answer.
+/// A request on a new stream, and its answer.
 struct Request {
     stream: StreamId,
-    /// The stream at the server. `None` until its first packet arrives.
+    /// The request's stream at the server, or `None` until its first packet has arrived there.
     accepted: Option<StreamId>,
-    /// Number of bytes that the server and the client have read.
+    /// Number of bytes that have been read: of the request by the server, and of the answer by the
+    /// client.
     read: [usize; 2],
     wrong: Option<String>,
 }
@@ -227,31 +235,32 @@ fn hear(end: &mut Connection, stream: StreamId, read: &mut usize) -> Result<(), 
     Ok(())
 }
 
-/// The router's marking at the bottleneck, and how the ends react.
+/// How the router at the bottleneck signals congestion, and how the ends react.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marking {
-    /// The router only drops packets when the queue is full. The ends do not use ECN.
+    /// The router only drops packets, when its queue is full. The ends do not use ECN.
     TailDrop,
-    /// The router also marks packets that wait long. The plugin `ecn` at both ends reacts to marks.
-    /// The ends themselves do not.
+    /// The router also marks packets that wait long. The plugin `ecn`, which runs at both ends,
+    /// reacts to marks. The transport itself does not.
     Plugin,
-    /// The router also marks packets that wait long. The ends use ECN as in RFC 9000 s.13.4,
-    /// without a plugin.
+    /// The router also marks packets that wait long. The transport at both ends uses ECN as in RFC
+    /// 9000 s.13.4, without a plugin.
     Native,
-    /// Like [`Marking::Plugin`], but the router marks by RED's average (Floyd and Jacobson, 1993)
-    /// instead of each packet's waiting time.
+    /// Like [`Marking::Plugin`], but the router compares RED's average waiting time (Floyd and
+    /// Jacobson, 1993), instead of each packet's own waiting time.
     Averaged,
 }
 
-/// Weight of a packet in RED's average, from the RED paper.
+/// Weight of a packet in the average of RED, as in the RED paper.
 const RED_WEIGHT: f64 = 0.002;
 
 impl Marking {
-    /// All kinds of marking.
+    /// All ways of marking.
     pub const ALL: [Marking; 4] =
         [Marking::TailDrop, Marking::Plugin, Marking::Native, Marking::Averaged];
 
-    /// Returns the plugin that the server pushes to the client, or `None` if it pushes none.
+    /// Returns the plugin that the server pushes to the client, or `None` if this way of marking
+    /// needs no plugin.
     ///
     /// # Errors
     /// The plugin cannot be built.
@@ -264,18 +273,18 @@ impl Marking {
     }
 }
 
-/// The path of a download.
+/// The network path of a download.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DownloadPath {
     /// Rate of the bottleneck, in bits per second.
     pub rate: u64,
     /// Round-trip time without the queue.
     pub rtt: Duration,
-    /// Congestion control of both ends.
+    /// Congestion control algorithm of both ends.
     pub controller: Algorithm,
 }
 
-/// Figures of a download.
+/// Results of a download.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Download {
     /// Time until the client has read the last byte.
@@ -286,10 +295,10 @@ pub struct Download {
     pub waited: Duration,
 }
 
-/// Downloads this many bytes through a queue of five bandwidth-delay products, after pushing the
-/// plugin. Unless `marking` is [`Marking::TailDrop`], the router marks packets above two products,
-/// like RED with two equal thresholds. It uses the current waiting time, or the average with
-/// [`Marking::Averaged`].
+/// Pushes the plugin `push` to the client, and then downloads `bytes` bytes. The bottleneck's queue
+/// holds five bandwidth-delay products. Unless `marking` is [`Marking::TailDrop`], the router marks
+/// packets when more than two bandwidth-delay products are in the queue, like RED with two equal
+/// thresholds. It uses each packet's waiting time, or with [`Marking::Averaged`] the average.
 ///
 /// # Errors
 /// The plugin does not run, or the download is not complete.

@@ -1,5 +1,5 @@
-//! The plugins of this source tree. Their C code and manifests, from `plugins/`, are compiled into
-//! this crate.
+//! The plugins of this source tree. Their C code and manifests, from the folder `plugins/`, are
+//! compiled into this crate.
 
 use equic_plugin::{Bundle, Origin, Plugin, Policy, SigningKey, decide, pack};
 use equic_transport::congestion::Algorithm;
@@ -11,7 +11,7 @@ use crate::pair::TrialError;
 /// A plugin of this source tree.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
-    /// Name of the plugin and of its folder in `plugins/`.
+    /// Name of the plugin, which is also its folder in `plugins/`.
     pub name: &'static str,
     /// The plugin's C code.
     pub code: &'static str,
@@ -19,7 +19,8 @@ pub struct Source {
     pub manifest: &'static str,
 }
 
-/// Returns the ends that a plugin is for, if a server sends data to a client.
+/// Returns the ends at which a plugin is meant to run on a connection where a server sends data to
+/// a client.
 fn ends(name: &str) -> &'static [End] {
     match name {
         "ack-delay" | "ack-path" => &[End::Client],
@@ -30,7 +31,7 @@ fn ends(name: &str) -> &'static [End] {
 
 macro_rules! tree {
     ($($name:literal),+ $(,)?) => {
-        /// All plugins of the tree, sorted by name.
+        /// All plugins of this source tree, sorted by name.
         pub const TREE: &[Source] = &[$(Source {
             name: $name,
             code: include_str!(concat!("../../../plugins/", $name, "/", $name, ".c")),
@@ -63,19 +64,20 @@ tree![
 ];
 
 impl Source {
-    /// Returns the plugin of this name, or `None` if the tree has no such plugin.
+    /// Returns the plugin with this name, or `None` if the tree has no such plugin.
     pub fn find(name: &str) -> Option<Source> {
         TREE.iter().copied().find(|one| one.name == name)
     }
 
-    /// Returns the ends that the plugin is for, if a server sends data to a client.
+    /// Returns the ends at which the plugin is meant to run on a connection where a server sends
+    /// data to a client.
     pub fn ends(&self) -> &'static [End] {
         ends(self.name)
     }
 
-    /// Returns the native congestion controller to compare the plugin with. For a controller
-    /// plugin, it is one of the same kind. If `attached` is true, returns the controller that the
-    /// plugin is attached to, which must have a settable window.
+    /// Returns the native congestion controller for comparisons with the plugin. If the plugin is a
+    /// congestion controller, it is a native controller of the same kind. If `attached` is true, it
+    /// is the controller of the connection on which the plugin runs, whose window must be settable.
     pub(crate) fn counterpart(&self, attached: bool) -> Algorithm {
         match self.name {
             "reno" => Algorithm::NewReno,
@@ -84,19 +86,20 @@ impl Source {
         }
     }
 
-    /// Returns the number of paths of the connection that the plugin is for.
+    /// Returns the number of paths that a connection for the plugin needs.
     pub fn paths(&self) -> usize {
         let several =
             ["ack-path", "cap-path", "deadline", "lowest-latency", "redundant", "weighted"];
         if several.contains(&self.name) { 2 } else { 1 }
     }
 
-    /// Returns the number of lines of the C code, including comments and empty lines.
+    /// Returns the number of lines of the plugin's C code, including comments and empty lines.
     pub fn lines(&self) -> usize {
         self.code.lines().count()
     }
 
-    /// Compiles the plugin and loads it as the owner's own plugin, which gets what it declares.
+    /// Compiles the plugin and loads it as the owner's own plugin, so that it gets all permissions
+    /// that it declares.
     ///
     /// # Errors
     /// Those of [`Source::bundle`], or the plugin cannot be loaded.
@@ -104,7 +107,7 @@ impl Source {
         self.load_with(&[])
     }
 
-    /// Loads the plugin like [`Source::load`], with values for the macros that its code uses as
+    /// Loads the plugin like [`Source::load`], with values for macros that its code uses as
     /// settings, for example `[("RATE", "3000000")]`.
     ///
     /// # Errors
@@ -116,7 +119,8 @@ impl Source {
         Plugin::load(&bundle, &granted.map_err(TrialError::of)?).map_err(TrialError::of)
     }
 
-    /// Compiles the plugin and packs it with its manifest. Signs the bundle if there is a key.
+    /// Compiles the plugin and packs it with its manifest into a bundle. With `key`, the bundle is
+    /// signed.
     ///
     /// # Errors
     /// Clang is not installed, the code does not compile, or the manifest is refused.
@@ -124,7 +128,7 @@ impl Source {
         self.bundle_with(&[], key)
     }
 
-    /// Returns a bundle like [`Source::bundle`], with settings like [`Source::load_with`].
+    /// Returns a bundle like [`Source::bundle`], with settings as in [`Source::load_with`].
     ///
     /// # Errors
     /// Those of [`Source::bundle`].
@@ -142,8 +146,8 @@ impl Source {
 mod tests {
     use super::*;
 
-    /// Every folder of `plugins/`, except the headers' folder, must be in the list. Every plugin
-    /// must have fewer than 200 lines of C.
+    /// Every folder in `plugins/`, except that of the headers, must be in the list. Every plugin
+    /// must have fewer than 200 lines of C code.
     #[test]
     fn all_of_the_tree_is_here() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../plugins");

@@ -1,6 +1,6 @@
-//! Trials of the tree's plugins. Each trial runs a connection in virtual time that its plugin
-//! should improve, once without the plugin and once with it. For most trials, the server pushes the
-//! plugin to a client that has never seen it.
+//! Trials of this source tree's plugins. Each trial runs a connection in virtual time, once without
+//! a plugin and once with a plugin that should improve the result. In most trials, the server
+//! pushes the plugin to a client that has never seen it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,48 +29,48 @@ pub use scheduler::{SchedulerArm, schedule};
 /// Maximum virtual time for one transfer.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A trial of a plugin. A smaller result is better in all trials.
+/// A trial of a plugin. A lower value is better in all trials.
 #[derive(Clone, Copy, Debug)]
 pub struct Trial {
     /// Name of the plugin.
     pub plugin: &'static str,
-    /// Description of the path and of the data.
+    /// Description of the network path and of the data.
     pub scenario: &'static str,
     /// Quantity that is measured.
     pub measure: &'static str,
     /// Unit of the quantity. An empty string means that it is a count.
     pub unit: &'static str,
     /// True if the server pushes the plugin to the client. Otherwise the plugin belongs to the
-    /// application, which exchanges messages with it.
+    /// application, which exchanges messages with the plugin.
     pub pushed: bool,
     run: fn(&Setup) -> Result<Run, TrialError>,
 }
 
-/// Input of one run.
+/// Parameters of one run of a trial.
 struct Setup {
     push: Option<(Arc<Push>, &'static str)>,
-    /// The plugin if it belongs to the application, otherwise `None`.
+    /// The plugin, if it belongs to the application and not to the peer.
     own: Option<Plugin>,
     seed: u64,
-    /// Number by which the amount of work is divided.
+    /// Divisor of the amount of work. 1 is the full trial.
     part: u64,
 }
 
-/// Result of one run.
+/// Result of one run of a trial, with or without the plugin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// The measured quantity, in the trial's unit.
+    /// The quantity that the trial measures, in the trial's unit.
     pub value: f64,
-    /// Time of each transfer, in milliseconds of virtual time.
+    /// Duration of each transfer, in milliseconds of virtual time.
     pub times: Vec<f64>,
     /// Number of packets that the sender declared lost.
     pub lost: u64,
-    /// True if, in every transfer, the data that was read has the SHA-256 of the data that was
-    /// sent.
+    /// True if the receiver read exactly the data that was sent, by their SHA-256, in every
+    /// transfer.
     pub intact: bool,
 }
 
-/// Results of a trial.
+/// Results of a trial, without the plugin and with it.
 #[derive(Clone, Debug)]
 pub struct Compared {
     /// The trial.
@@ -180,11 +180,11 @@ pub const TRIALS: &[Trial] = &[
 ];
 
 impl Trial {
-    /// Runs the trial without the plugin and with it. `part` is 1, or a larger number by which the
-    /// work is divided. The same arguments give the same results.
+    /// Runs the trial without the plugin and with it. The amount of work is divided by `part`, so 1
+    /// is the full trial. The same arguments give the same results.
     ///
     /// # Errors
-    /// The plugin cannot be built or does not run to the end, or a transfer is not complete.
+    /// The plugin cannot be built or does not run until the end, or a transfer is not complete.
     pub fn run(&self, seed: u64, part: u64) -> Result<Compared, TrialError> {
         let source = Source::find(self.plugin);
         let source = source.ok_or_else(|| TrialError::of("the tree has no such plugin"))?;
@@ -212,7 +212,7 @@ impl Setup {
         Ok(pair)
     }
 
-    /// Sends this many bytes `times` times, each time on a new stream.
+    /// Makes `times` transfers of `bytes` bytes, each on a new stream.
     fn carry(&self, pair: &mut Pair, from: End, bytes: u64, times: u64) -> Result<Run, TrialError> {
         let sent = sent_hash(bytes);
         let mut run = Run { value: 0.0, times: Vec::new(), lost: 0, intact: true };
@@ -238,7 +238,7 @@ fn milliseconds(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// Returns a path with a bottleneck.
+/// Returns a link with a bottleneck of this rate, delay and queue.
 fn bottleneck(megabits: u64, delay: u64, queue: u64) -> Link {
     Link {
         rate: Some(megabits * 1_000_000),
@@ -253,7 +253,7 @@ fn tail_loss_probe(setup: &Setup) -> Result<Run, TrialError> {
     let (delay, jitter) = (milliseconds(5), milliseconds(20));
     let link = Link { delay, jitter, drop: Chance::percent(10.0), ..Link::default() };
     let mut pair = setup.connect(&link, &TransportConfig::default())?;
-    // A smaller trial also sends this many requests, because the result of fewer would be random.
+    // The number of requests is not divided, because the result of fewer requests would be random.
     let mut run = setup.carry(&mut pair, End::Client, 2_500, 1_200)?;
     let mut sorted = run.times.clone();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -278,8 +278,8 @@ fn cubic(setup: &Setup) -> Result<Run, TrialError> {
     let congestion = Arc::new(Algorithm::NewReno);
     let transport = TransportConfig { congestion, ..TransportConfig::default() };
     let mut pair = setup.connect(&link, &transport)?;
-    // A smaller trial also sends this many bytes, because hardly any packet of a quarter of them is
-    // lost.
+    // The size of the transfer is not divided, because hardly any packet would be lost in a quarter
+    // of it.
     let run = setup.carry(&mut pair, End::Client, 20_000_000, 1)?;
     Ok(Run { value: run.times.iter().sum::<f64>() / 1e3, ..run })
 }
@@ -298,7 +298,7 @@ fn ack_frequency(setup: &Setup) -> Result<Run, TrialError> {
         client.map_or(0, |client| client.stats().acks_received)
     };
     let before = acks(&mut pair);
-    // A smaller trial also sends this many bytes, because a short transfer consists mostly of slow
+    // The size of the transfer is not divided, because a short transfer consists mostly of slow
     // start.
     let run = setup.carry(&mut pair, End::Client, 5_000_000, 1)?;
     Ok(Run { value: (acks(&mut pair) - before) as f64, ..run })

@@ -1,7 +1,7 @@
-//! Runs plugins of a peer that give random answers at several operations at once. One plugin
-//! replaces all operations that an unsigned plugin may replace, the other those for a signed
-//! plugin. Whatever they answer, the transfer must be complete, no connection may be closed, and
-//! the number of datagrams must stay bounded.
+//! Runs a peer's plugins that give random answers at several operations at once. One plugin
+//! replaces all operations that an unsigned plugin may replace, and another one those that a signed
+//! plugin may replace. Whatever they answer, the transfer must complete, no connection may be
+//! closed, and the number of datagrams must stay bounded.
 
 mod common;
 
@@ -20,12 +20,13 @@ use equic_transport::operation::{Operation, PayloadKind};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
-/// Operations that are left out. With them, a signed plugin can suppress acknowledgements or new
-/// streams, as a network or an application could. Such a transfer ends with the idle timeout.
+/// Operations that the plugins do not replace. At these operations, a signed plugin can suppress
+/// acknowledgements or new streams, as a network or an application could, and the transfer would
+/// end with the idle timeout.
 const SWALLOWING: [Operation; 2] = [Operation::ProcessAck, Operation::OpenStream];
 
-/// Returns the operations without frame types and bytes that a plugin of these classes may replace.
-/// A manifest can have at most 32.
+/// Returns the operations that a plugin with these classes may replace and that have neither frame
+/// types nor bytes. A manifest can have at most 32 of them.
 fn operations(classes: &[Class]) -> Vec<Operation> {
     let may = |one: &&Operation| {
         one.describe().carries == PayloadKind::Words
@@ -35,9 +36,10 @@ fn operations(classes: &[Class]) -> Vec<Operation> {
     Operation::ALL.iter().filter(may).copied().collect()
 }
 
-/// C code of every function. If the bit of its operation is set, the function gives a random answer
-/// of the kind that the run uses for this operation. It also calls helpers with random arguments.
-/// The test's message starts a run: it has the bits, the kinds and the state of the generator.
+/// C code of every function of the plugins. If the bit of its operation is set, the function gives
+/// a random answer of the kind that this run uses for the operation. It also calls helpers with
+/// random arguments. The test starts a run with a message that has the bits, the kinds and the
+/// state of the random generator.
 const TEXT: &str = "
     static equic_u64 bits, kinds, state;
 
@@ -93,8 +95,8 @@ const TEXT: &str = "
     }
 ";
 
-/// Returns a peer's plugin at these operations. It returns EQUIC_DEFAULT at an operation whose bit
-/// is not set.
+/// Returns a peer's plugin that replaces these operations. At an operation whose bit is not set,
+/// its function returns EQUIC_DEFAULT.
 fn plugin(name: &str, classes: &[Class], operations: &[Operation]) -> Plugin {
     let names: Vec<String> = classes.iter().map(|class| format!("\"{class}\"")).collect();
     let mut manifest = format!(
@@ -139,8 +141,8 @@ fn plugin(name: &str, classes: &[Class], operations: &[Operation]) -> Plugin {
 /// Size of each transfer, in bytes.
 const BYTES: u64 = 60_000;
 
-/// Makes runs with a few of the operations each, on one or both ends. Returns in how many runs no
-/// plugin failed.
+/// Makes `count` runs, in each of which a few of the operations give random answers, at one or both
+/// ends. Returns the number of runs in which no plugin failed.
 fn runs(plugin: &Plugin, operations: usize, count: u64) -> usize {
     let seed = seed();
     let mut whole = 0;
@@ -175,8 +177,8 @@ fn runs(plugin: &Plugin, operations: usize, count: u64) -> usize {
             let took = network.transfer(from, BYTES, Duration::from_secs(600));
             took.unwrap_or_else(|stuck| panic!("{told}, from {from:?}: {stuck}"));
         }
-        // Each direction has fifty packets of data. The rest is acknowledgements, probes and
-        // retransmissions.
+        // In each direction, the data fills fifty packets. The other packets are acknowledgements,
+        // probes and retransmissions.
         for (end, (after, before)) in sent(&mut network).into_iter().zip(before).enumerate() {
             assert!(after - before < 3_000, "{told}: end {end} sent {} datagrams", after - before);
         }

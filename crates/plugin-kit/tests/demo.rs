@@ -1,10 +1,10 @@
-//! Runs the trials and attacks of `equic-lab plugin-demo` with less work.
+//! Runs the trials and the attacks of `equic-lab plugin-demo` with a smaller amount of work.
 
 use equic_plugin_kit::hostile::ATTACKS;
 use equic_plugin_kit::trial::TRIALS;
 
-/// Each plugin must improve its trial, although the client has never seen it, and all data must
-/// arrive.
+/// Each plugin must improve the result of its trial, although the client has never seen the plugin,
+/// and all data must arrive intact.
 #[test]
 fn every_trial_gains() {
     for trial in TRIALS {
@@ -16,7 +16,7 @@ fn every_trial_gains() {
     }
 }
 
-/// Each malicious plugin must be refused, contained or detached, and the transfer must be complete.
+/// Each malicious plugin must be refused, contained or detached, and the transfer must complete.
 #[test]
 fn attacks_come_to_nothing() {
     for attack in ATTACKS {

@@ -1,4 +1,4 @@
-//! Tests the effect of each plugin of the tree on connections in memory.
+//! Tests that each plugin of this source tree has its intended effect on connections in memory.
 
 mod common;
 
@@ -24,8 +24,8 @@ fn a_cap_holds_window_and_pace() {
     attach(&mut capped, End::Server, &of_the_tree("cap"));
     let took = download(&mut capped, bytes);
     assert_none_failed(&mut capped);
-    // 30,000 bytes per round trip of 40 ms are 750,000 bytes per second. The pacing rate is lower
-    // than that.
+    // The plugin permits 30,000 bytes per round trip of 40 ms, which is 750,000 bytes per second.
+    // The pacing rate is lower than that.
     let (least, most) = (Duration::from_millis(3_900), Duration::from_millis(5_000));
     assert!((least..most).contains(&took), "{took:?}");
     assert!(2 * usual < took, "{usual:?} without, {took:?} with it");
@@ -74,8 +74,8 @@ fn a_cap_is_set_anew_and_taken_off() {
     assert!(rates[3] > 2_500_000.0, "without it: {rates:?}");
 }
 
-/// On a path with varying round trips, the plugin must send probes sooner than RFC 9002, so that
-/// the slowest short answers become faster.
+/// On a path with varying round-trip times, the plugin must send probes sooner than RFC 9002 does,
+/// so that the slowest short answers arrive sooner.
 #[test]
 fn lost_tails_are_probed_for_sooner() {
     let seed = seed();
@@ -90,7 +90,7 @@ fn lost_tails_are_probed_for_sooner() {
         let mut times: Vec<Duration> = (0..600).map(|_| download(&mut network, 2_500)).collect();
         assert_none_failed(&mut network);
         times.sort_unstable();
-        // The slowest quarter of the answers. Most of them lost a packet.
+        // Use the slowest quarter of the answers, most of which lost a packet.
         times[450..].iter().sum::<Duration>() / 150
     };
     let (usual, probed) = (run(false), run(true));
@@ -98,8 +98,8 @@ fn lost_tails_are_probed_for_sooner() {
     assert!(probed < usual.mul_f64(0.95), "{usual:?} without, {probed:?} with it");
 }
 
-/// NewReno as bytecode must behave like the transport's NewReno, and unlike the CUBIC that it is
-/// attached to.
+/// The plugin `reno` must behave like the transport's NewReno, and not like the CUBIC of the
+/// connection to which it is attached.
 #[test]
 fn reno_as_bytecode_is_reno() {
     let (seed, link) = (seed(), bottleneck(10_000_000, 40));
@@ -127,7 +127,7 @@ fn reno_as_bytecode_is_reno() {
     assert_ne!(cubic, bytecode);
 }
 
-/// Returns the seconds of a transfer from the server, and the number of lost packets.
+/// Transfers data from the server. Returns the duration in seconds, and the number of lost packets.
 fn carried(
     link: &Link,
     algorithm: Algorithm,
@@ -147,15 +147,15 @@ fn carried(
     (took, lost)
 }
 
-/// CUBIC as bytecode, with integers and over a native NewReno, must take as long as the native
-/// CUBIC: without losses, with an overflowing queue, and with random losses.
+/// The plugin `cubic`, which uses integers and is attached to a connection with NewReno, must take
+/// as long as the native CUBIC: without losses, with an overflowing queue, and with random losses.
 #[test]
 fn cubic_as_bytecode_is_cubic() {
     let seed = seed();
     let wide = bottleneck(50_000_000, 1_000);
     let full = bottleneck(20_000_000, 40);
-    // Which packets are lost depends on when they are sent. With one seed, the result would be
-    // random.
+    // Use several seeds. Which packets are lost depends on when they are sent, so the result of a
+    // single seed would be random.
     let lossy = Link { drop: Chance::percent(0.1), ..bottleneck(20_000_000, 100) };
     for (link, bytes, seeds, within) in
         [(wide, 4_000_000, 1, 0.01), (full, 10_000_000, 1, 0.03), (lossy, 5_000_000, 5, 0.03)]
@@ -173,8 +173,9 @@ fn cubic_as_bytecode_is_cubic() {
     }
 }
 
-/// The queue marks packets from its middle on, and the two ends do not use ECN themselves. With the
-/// plugin, fewer packets must be lost, and the transfer must not be slower.
+/// The router marks packets that wait longer than 40 ms in a queue of 100 ms, and the transport
+/// itself does not use ECN. With the plugin `ecn`, fewer packets must be lost, and the transfer
+/// must not take longer.
 #[test]
 fn marks_instead_of_losses() {
     let seed = seed();
@@ -223,11 +224,11 @@ fn a_monitor_tells_figures() {
     assert!(told.last().unwrap()[6] > 3_000_000, "bytes sent");
 }
 
-/// A client that migrates has two paths. The monitor must report both, and the new path from the
-/// migration on.
+/// After a client migrates, the server's connection has two paths. The plugin `monitor` must report
+/// both of them for a while, and the new path from the migration on.
 #[test]
 fn a_monitor_tells_figures_of_each_path() {
-    // The connection keeps the old path until the new one is validated, after a round trip.
+    // The connection keeps the old path until the new path is validated, which takes a round trip.
     let mut network = network(&Link { delay: Duration::from_millis(150), ..link() }, seed());
     attach(&mut network, End::Client, &of_the_tree("monitor"));
     network.transfer(End::Client, 1_000_000, Duration::from_secs(60)).unwrap();
@@ -248,12 +249,13 @@ fn a_monitor_tells_figures_of_each_path() {
     let new: Vec<&[u64; 9]> = after.iter().filter(|one| one[8] != old).collect();
     let samples = |all: &[&[u64; 9]]| all.iter().map(|one| one[3]).sum::<u64>();
     assert!(samples(&new) > 50, "{after:?}");
-    // While there are two paths, the monitor sends a message for each at the same time.
+    // While there are two paths, the plugin sends a message for each of them at the same time.
     let both = after.iter().any(|one| one[8] == old && new.iter().any(|new| new[0] == one[0]));
     assert!(both, "{after:?}");
 }
 
-/// Two plugins exchange their own frames. Each frame that one end queued must arrive at the other.
+/// Plugins at both ends send each other frames of their own. Each frame that one end queued must
+/// arrive at the other end.
 #[test]
 fn frames_of_its_own() {
     let manifest = r#"

@@ -1,4 +1,4 @@
-//! Tests payloads that bytecode reconstructs: forward error correction, and forged payloads.
+//! Tests packet payloads that bytecode reconstructs, by forward error correction or by forgery.
 
 mod common;
 
@@ -9,7 +9,7 @@ use equic_net::{Chance, Link};
 use equic_plugin::Plugin;
 use equic_plugin_kit::{End, Network};
 
-/// Totals of many answers over a path that loses packets.
+/// Totals for many answers over a path that loses packets.
 struct Answers {
     /// Number of answers that took at least one round trip longer than the fastest.
     late: u64,
@@ -17,8 +17,9 @@ struct Answers {
     recovered: u64,
 }
 
-/// Sends answers over a path that loses packets. Each connection ends after its first loss, because
-/// the window then shrinks with and without the plugin, which would affect the later answers.
+/// Sends answers over a path that loses this percentage of packets. Each connection ends after its
+/// first loss. The congestion window shrinks after a loss, with and without the plugin, which would
+/// affect the later answers.
 fn answers(percent: f64, plugin: Option<&Plugin>) -> Answers {
     let seed = seed();
     let link = Link { drop: Chance::percent(percent), ..link() };
@@ -50,8 +51,8 @@ fn answers(percent: f64, plugin: Option<&Plugin>) -> Answers {
     Answers { late, lost, recovered }
 }
 
-/// With forward error correction, the data must arrive unchanged (the transfer compares it), and at
-/// most half as many losses may delay an answer by a round trip.
+/// With forward error correction, the data must arrive unchanged, and at most half as many losses
+/// may delay an answer by a round trip.
 #[test]
 fn losses_are_mended_before_anything_is_sent_again() {
     let without = answers(3.0, None);
@@ -65,9 +66,9 @@ fn losses_are_mended_before_anything_is_sent_again() {
     }
 }
 
-/// Sends an answer of six or seven packets and loses the packets with these numbers. Returns the
-/// time of the answer, the number of recovered packets, and the number of packets that the sender
-/// declared lost.
+/// Sends an answer of six or seven packets, and loses the packets with these numbers. Returns the
+/// time until the answer was read, the number of recovered packets, and the number of packets that
+/// the sender declared lost.
 fn answer_without(name: &str, packets: &[u64]) -> (Duration, u64, u64) {
     let plugin = of_the_tree(name);
     let mut network = network(&link(), seed());
@@ -76,7 +77,7 @@ fn answer_without(name: &str, packets: &[u64]) -> (Duration, u64, u64) {
     }
     network.pass(Duration::from_secs(1)).unwrap();
     network.lose(End::Server, packets);
-    // These packets and two repair frames do not fill the window.
+    // The packets of this answer and two repair frames do not fill the congestion window.
     let took = download(&mut network, 7_000);
     assert_none_failed(&mut network);
     network.pass(Duration::from_secs(1)).unwrap();
@@ -84,9 +85,9 @@ fn answer_without(name: &str, packets: &[u64]) -> (Duration, u64, u64) {
     (took, recovered, network.connection(End::Server).unwrap().stats().packets_lost)
 }
 
-/// Two packets of a window are lost. One XOR sum cannot recover them, but two sums with different
-/// factors can. The answer must not be late, and the sender's congestion controller must see both
-/// losses.
+/// Two packets of the same coding window are lost. A single XOR sum cannot recover them, but two
+/// sums with different factors can. The answer must not be late, and the sender's congestion
+/// controller must notice both losses.
 #[test]
 fn two_losses_in_a_window_are_told_apart() {
     let (usual, none, _) = answer_without("fec-rlc", &[]);
@@ -100,12 +101,12 @@ fn two_losses_in_a_window_are_told_apart() {
         assert_eq!(recovered, 0, "{pair:?}");
         assert!(took > usual + link().delay, "{pair:?}: {took:?} of {usual:?}");
     }
-    // Two sums cannot recover three packets.
+    // Three packets are lost, which two sums cannot recover.
     let (_, recovered, _) = answer_without("fec-rlc", &[1, 2, 4]);
     assert_eq!(recovered, 0);
 }
 
-/// In a long transfer, sums that follow each other every eight packets must recover two losses.
+/// In a long transfer, a plugin that sends a sum after every eight packets must recover two losses.
 #[test]
 fn losses_in_neighbouring_groups_are_mended() {
     let plugin = of_the_tree("fec-rlc");
@@ -120,8 +121,7 @@ fn losses_in_neighbouring_groups_are_mended() {
     assert!(recovered >= 3, "{recovered}");
 }
 
-/// Without losses, nothing may be recovered, and the only additional bytes are those of the repair
-/// frames.
+/// If no packet is lost, nothing must be recovered, and only the repair frames may add bytes.
 #[test]
 fn repair_frames_cost_an_eighth() {
     let run = |plugin: Option<&str>| {
@@ -145,8 +145,8 @@ fn repair_frames_cost_an_eighth() {
     }
 }
 
-/// A payload that the peer cannot have sent must end the plugin, but not the connection. No frame
-/// in such a payload may close the connection.
+/// If a plugin delivers a payload that the peer cannot have sent, the plugin must fail, but the
+/// connection must survive. No frame in such a payload may close the connection.
 #[test]
 fn a_payload_that_nobody_sent_ends_the_plugin() {
     let text = r#"
@@ -164,17 +164,17 @@ fn a_payload_that_nobody_sent_ends_the_plugin() {
     let hook = plugin.attach(network.connection(End::Client).unwrap()).unwrap();
     let mut tell =
         |payload: &[u8]| network.connection(End::Client).unwrap().tell_hook(hook, payload).is_ok();
-    // The frames are PADDING, CONNECTION_CLOSE, HANDSHAKE_DONE and an unknown type. They must be
-    // ignored.
+    // The payload has the frames PADDING, CONNECTION_CLOSE, HANDSHAKE_DONE and an unknown type. All
+    // of them must be ignored.
     assert!(tell(&[0, 0x1c, 0, 0, 0, 0x1e, 0x40, 0xff, 0x08]));
-    // A STREAM frame that ends before its stream ID must be refused.
+    // A payload with a STREAM frame that ends before its stream ID must be refused.
     assert!(!tell(&[0x08]));
     download(&mut network, 100_000);
     let failed = network.failures(End::Client);
     assert_eq!(failed.len(), 1);
     assert!(failed[0].1.0.contains("truncated frame"), "{failed:?}");
     assert_eq!(network.connection(End::Client).unwrap().stats().packets_recovered, 1);
-    // A function that only observes must not deliver payloads either.
+    // A function that only observes must not deliver payloads.
     let lines = at(lines, "HookMessage", "after");
     let lines = lines.replace("[\"tune\"", "[\"observe\"");
     let why = of_text("payload-after", &lines, text).unwrap_err().to_string();

@@ -1,5 +1,5 @@
-//! Tests malicious plugins. Each must be refused when it is loaded, or detached when it breaks a
-//! rule. The connection must survive, and the transfer must be complete.
+//! Tests malicious plugins on connections in memory. Each must be refused when it is loaded, or
+//! detached when it breaks a rule. The connection must survive, and the transfer must complete.
 
 mod common;
 
@@ -13,7 +13,7 @@ fn plugin(name: &str, manifest: &str, text: &str) -> Plugin {
     of_text(name, manifest, text).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Returns the reason for which a plugin is detached while data is sent.
+/// Runs a plugin that must be detached while data is sent, and returns the reason.
 fn taken_off(name: &str, manifest: &str, text: &str) -> String {
     let mut network = network(&link(), seed());
     attach(&mut network, End::Server, &plugin(name, manifest, text));
@@ -23,8 +23,8 @@ fn taken_off(name: &str, manifest: &str, text: &str) -> String {
     failed[0].1.to_string()
 }
 
-/// Returns the milliseconds of a transfer that completes while a plugin does everything that it can
-/// against it.
+/// Runs a plugin that obstructs a transfer as much as it can but must not be detached. Returns the
+/// duration of the transfer in milliseconds.
 fn contained(name: &str, manifest: &str, text: &str) -> u128 {
     let mut network = network(&link(), seed());
     attach(&mut network, End::Server, &plugin(name, manifest, text));
@@ -59,7 +59,7 @@ fn wild_pointers_mean_its_own_memory() {
             return EQUIC_DEFAULT;
         }";
     let manifest = at(&format!("{TUNE}\nmemory = 16384"), "AckPolicy", "replace");
-    // Odd powers of 7 are never 0, so only the budget ends the loop.
+    // Powers of 7 are odd and so never 0. The loop therefore ends only when the budget is used up.
     let why = taken_off("wild", &manifest, text);
     assert!(why.contains("the budget is used up"), "{why}");
 }
@@ -78,7 +78,7 @@ fn helpers_get_no_wild_pointers() {
 fn what_is_not_declared_is_not_there() {
     let run = at(TUNE, "CongestionWindow", "replace");
     let text = |call: &str| format!("equic_u64 run(void) {{ return {call}; }}");
-    // Helpers whose use the manifest does not declare, and a helper that does not exist.
+    // The plugin calls helpers that its manifest does not permit, or a helper that does not exist.
     for (name, call) in [
         ("get", "equic_get(EQUIC_MIN_RTT)"),
         ("set", "equic_set(EQUIC_SMOOTHED_RTT, 1)"),
@@ -88,13 +88,13 @@ fn what_is_not_declared_is_not_there() {
         let why = refused(name, &run, &text(call));
         assert!(why.contains("helper") && why.contains("does not exist"), "{name}: {why}");
     }
-    // Fields that the manifest does not list, and a field that does not exist.
+    // The plugin reads fields that its manifest does not list, or a field that does not exist.
     let reads = at(&format!("{TUNE}\nreads = [\"MinRtt\"]"), "CongestionWindow", "replace");
     let why = taken_off("field", &reads, &text("equic_get(EQUIC_SMOOTHED_RTT)"));
     assert!(why.contains("SmoothedRtt is not in the manifest's `reads`"), "{why}");
     let why = taken_off("nofield", &reads, &text("equic_get(77)"));
     assert!(why.contains("there is no field 77"), "{why}");
-    // The manifest names a function that the object does not export.
+    // The manifest names a function that the object does not define.
     let why = refused(
         "static",
         &run,
@@ -103,7 +103,7 @@ fn what_is_not_declared_is_not_there() {
     assert!(why.contains("no function `run`"), "{why}");
 }
 
-/// Helpers that change the connection, each with manifest lines that grant what it needs.
+/// Helpers that change the connection, each with the manifest lines that permit its use.
 const CHANGES: [(&str, &str, &str); 4] = [
     (
         "equic_set",
@@ -123,7 +123,8 @@ const CHANGES: [(&str, &str, &str); 4] = [
     ),
 ];
 
-/// Helpers that read, compute, or send a message.
+/// Helpers that read something, compute something, or send a message. None of them changes the
+/// connection.
 const READS: [(&str, &str); 7] = [
     ("equic_get", "equic_get(EQUIC_MIN_RTT)"),
     ("equic_now", "equic_now()"),
@@ -131,7 +132,8 @@ const READS: [(&str, &str); 7] = [
     ("equic_tell", "equic_tell((void *)64, 1)"),
     ("equic_get_of", "equic_get_of(EQUIC_MIN_RTT, 0)"),
     ("equic_call", "equic_call(0, (equic_u64 *)64, 0)"),
-    // The helper is refused for another reason: the manifest does not request the default's answer.
+    // This helper is refused for another reason: the manifest does not request the default's
+    // answer.
     ("equic_call_default", "0"),
 ];
 
@@ -139,7 +141,8 @@ const READS: [(&str, &str); 7] = [
 fn who_looks_on_changes_nothing() {
     for (helper, call, lines) in CHANGES {
         let plain = format!("equic_u64 run(void) {{ return {call}; }}");
-        // The call is in a called function, behind a branch that is never taken.
+        // The forbidden call is in a function that `run` calls, behind a branch that is never
+        // taken.
         let hidden = format!(
             "static volatile int never;
              static __attribute__((noinline)) equic_u64 inner(void) {{ return never ? {call} : 0; }}
@@ -167,7 +170,7 @@ fn who_looks_on_changes_nothing() {
     for helper in equic_plugin::helpers() {
         assert!(known.contains(&helper.name), "{}: does it change the connection?", helper.name);
     }
-    // The outputs and the result of an observing function must have no effect.
+    // The outputs and the result of a function that only observes must have no effect.
     let text = "equic_u64 run(equic_u64 *words) { words[0] = words[1] = words[2] = 0; return 7; }";
     for anchor in ["before", "after"] {
         let observe = r#"capabilities = ["observe"]"#;
@@ -181,7 +184,7 @@ fn answers_that_cannot_be() {
     let run = |operation| at(TUNE, operation, "replace");
     let why = taken_off("seven", &run("CongestionWindow"), "equic_u64 run(void) { return 7; }");
     assert!(why.contains("CongestionWindow: it returned 0x7"), "{why}");
-    // A truth value other than 0 and 1 must end the plugin.
+    // If a plugin answers with a truth value other than 0 and 1, it must be detached.
     let text = "equic_u64 run(struct equic_ack_is_due *c) { c->out.due = 2; return EQUIC_DONE; }";
     let why = taken_off("two", &run("AckIsDue"), text);
     assert!(why.contains("outputs cannot be"), "{why}");
@@ -189,8 +192,8 @@ fn answers_that_cannot_be() {
 
 #[test]
 fn more_than_its_class_allows() {
-    // The plugin answers with an unlimited window and pacing rate, but may only lower them. The
-    // transfer must not become faster.
+    // The plugin sets an unlimited congestion window and pacing rate, although it may only lower
+    // them. The transfer must not become faster.
     let usual = {
         let mut network = network(&link(), seed());
         download(&mut network, 300_000).as_millis()
@@ -207,8 +210,8 @@ fn more_than_its_class_allows() {
 
 #[test]
 fn the_least_that_can_be() {
-    // The plugin answers with a window and pacing rate of zero, and never acknowledges. The
-    // transport's bounds must limit the effect.
+    // Each function gives the most obstructive answer of its operation, for example a window of
+    // zero. The transport's own limits must keep the transfer going.
     for (operation, text) in [
         ("CongestionWindow", "words[1] = 0;"),
         ("PacingRate", "words[1] = 0;"),

@@ -1,5 +1,6 @@
-//! Tests the effect of the most expensive known plugins, in figures that do not depend on the
-//! machine: steps, bytes, and detached plugins. `equic-lab plugin-bench --limits` measures times.
+//! Tests the most expensive known plugins with figures that do not depend on the machine: steps,
+//! bytes, and the number of detached plugins. `equic-lab plugin-bench --limits` measures their
+//! times.
 
 use std::time::Duration;
 
@@ -9,21 +10,21 @@ use equic_plugin_kit::limits::{Flooded, Idle, Kept, Observed, Replacing, WORKERS
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Time for which the plugins work.
+/// Virtual time for which the plugins work.
 const TIME: Duration = Duration::from_millis(300);
 
 fn worker(does: &str) -> &'static Worker {
     WORKERS.iter().find(|worker| worker.does.contains(does)).expect("there is such a worker")
 }
 
-/// Returns the maximum number of steps that a rate permits during a test. A quarter of a second's
-/// steps are available at the start.
+/// Returns the maximum number of steps that `per_second` permits during a test. It includes the
+/// steps of a quarter of a second that are available at the start.
 fn most(per_second: u64) -> u64 {
     per_second / 4 + per_second * TIME.as_millis() as u64 / 1_000
 }
 
-/// Runs workers. Returns how many still run, how many steps they were charged meanwhile, and how
-/// often the account of the address had too few steps since the start.
+/// Runs workers. Returns the number of workers that still run, the number of steps that they were
+/// charged during the test, and how often their address had too few steps since the start.
 fn work(connections: u64, worker: &Worker, turns: u32) -> (usize, u64, u64) {
     let mut idle = Idle::new(connections, &worker.push(turns).unwrap()).unwrap();
     let before = idle.usage();
@@ -32,8 +33,8 @@ fn work(connections: u64, worker: &Worker, turns: u32) -> (usize, u64, u64) {
     (idle.running(), after.steps - before.steps, after.refused)
 }
 
-/// A plugin that uses more steps than its connection has must be detached, and the charges must
-/// end.
+/// Plugins that use more steps than their connection permits must be detached, and then no more
+/// steps must be charged.
 #[test]
 fn plugins_of_an_idle_connection_are_held_to_its_steps() {
     let of_connection = Limits::default().steps_per_second;
@@ -41,13 +42,14 @@ fn plugins_of_an_idle_connection_are_held_to_its_steps() {
         let worker = worker(name);
         let (running, steps, _) = work(1, worker, 6 * worker.turns);
         assert!(running < 15, "{name}: all 15 run on");
-        // Each packet adds steps, but an idle connection has few packets.
+        // Each packet adds steps, but an idle connection sends and receives few packets.
         let most = most(of_connection) + 100 * Limits::default().steps_per_packet;
         assert!(steps <= most, "{name}: {steps} of {most}");
     }
 }
 
-/// The plugins stay within the allowance of each connection, but exceed the steps of their address.
+/// Plugins that stay within the allowance of their connection must still be detached when the
+/// connections of their address together use more steps than the address may.
 #[test]
 fn plugins_of_an_address_are_held_to_its_steps() {
     let limits = Limits::default();
@@ -58,12 +60,12 @@ fn plugins_of_an_address_are_held_to_its_steps() {
     assert!(refused > 0, "no call found too few steps");
     let most = most(limits.address_steps_per_second);
     assert!(steps <= most, "{steps} of {most}");
-    // A single connection must not be limited.
+    // On a single connection, the same plugins must keep running.
     assert_eq!(work(1, worker, worker.turns).0, 15);
 }
 
-/// A plugin that repeatedly sets a timer to the next nanosecond must pay for each wake-up. It must
-/// be detached when its steps are used up.
+/// A plugin that repeatedly sets its timer to the next nanosecond must be charged for each wake-up.
+/// It must be detached when its steps are used up.
 #[test]
 fn timer_that_is_always_early_is_paid_for_until_the_plugin_is_taken_off() {
     let early = worker("a nanosecond away");
@@ -73,8 +75,8 @@ fn timer_that_is_always_early_is_paid_for_until_the_plugin_is_taken_off() {
     idle.pass(TIME).unwrap();
     let (wake_ups, packets) = idle.wake_ups();
     let (wake_ups, packets) = (wake_ups - woken.0, packets - woken.1);
-    // A wake-up costs 5,000 steps, unless there was a packet. The timers of the other plugins
-    // expire every 10 ms.
+    // A wake-up costs 5,000 steps, unless a packet was sent or received since the last one. The
+    // timers of the other plugins expire every 10 ms.
     let paid = (idle.usage().steps - before) / 5_000;
     println!("{wake_ups} wake-ups, {paid} paid, {packets} packets, {} run on", idle.running());
     assert!(wake_ups > 200, "the timer is not early");
@@ -82,7 +84,7 @@ fn timer_that_is_always_early_is_paid_for_until_the_plugin_is_taken_off() {
     assert!(idle.running() < 15, "all plugins run on");
 }
 
-/// Plugins that queue frames at each timer must be charged for the packets.
+/// Plugins that queue frames whenever their timer expires must be charged for the packets.
 #[test]
 fn frames_of_plugins_are_charged_for_their_packets() {
     let (running, steps, _) = work(1, worker("frame of 3 bytes"), 1);
@@ -92,8 +94,8 @@ fn frames_of_plugins_are_charged_for_their_packets() {
     assert!(steps > without + frames * 2_000, "{steps} steps, and {without} without frames");
 }
 
-/// A plugin with functions at many operations uses more steps than the packets add. It must be
-/// detached.
+/// A plugin with functions at many operations uses more steps per packet than a packet adds. It
+/// must be detached.
 #[test]
 fn packets_bring_their_plugins_no_more_than_their_steps() {
     let limits = Limits::default();
@@ -113,7 +115,7 @@ fn packets_bring_their_plugins_no_more_than_their_steps() {
     }
 }
 
-/// The memory of plugins must stay within the limits of a connection and of an address.
+/// The memory of plugins must stay within the limits of the connection and of the address.
 #[test]
 fn memory_of_a_connection_and_of_an_address_is_bounded() {
     let limits = Limits::default();
@@ -132,8 +134,8 @@ fn memory_of_a_connection_and_of_an_address_is_bounded() {
     assert!(full > 0, "no plugins reach the limit of the address");
 }
 
-/// Replacing a plugin must cost as much as an offer and an instance, and must free all memory of
-/// the old plugin.
+/// Replacing a plugin must cost as many steps as an offer and an instance, and must free all memory
+/// of the replaced plugin.
 #[test]
 fn plugins_that_come_and_go_are_charged_and_give_their_memory_back() {
     let mut replacing = Replacing::new().unwrap();
@@ -145,7 +147,7 @@ fn plugins_that_come_and_go_are_charged_and_give_their_memory_back() {
     assert!(after.steps - before.steps >= 10 * 350_000, "{before:?} {after:?}");
 }
 
-/// The client must accept a limited number of frames of the exchange that have no effect.
+/// The client must accept only a limited number of exchange frames that have no effect.
 #[test]
 fn frames_of_the_exchange_have_a_rate() {
     let sent = Flooded::new().unwrap().send().unwrap();

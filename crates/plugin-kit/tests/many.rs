@@ -1,4 +1,4 @@
-//! Tests the limit on peers' plugins in a process. This is a separate program because the test uses
+//! Tests the process-wide limit on plugins of peers. The test is a separate program because it uses
 //! up the limit.
 
 mod common;
@@ -9,14 +9,13 @@ use common::{at, of_text};
 use equic_plugin::exchange::Loaded;
 use equic_plugin::{Allowance, Limits, MAX_OF_PEERS, PluginError};
 
-/// However many plugins the peers have, the owner's plugins must still find a place, and so must
-/// the rest of the process.
+/// However many plugins the peers have, the owner's plugins must still start.
 #[test]
 fn peers_of_a_process_have_so_many_plugins_together() {
     let text = "equic_u64 run(void) { return EQUIC_DEFAULT; }";
     let lines = at("memory = 16384\ncapabilities = [\"tune\"]", "AckPolicy", "replace");
     let plugin = of_text("many", &lines, text).unwrap();
-    // Each plugin has its own allowance, as on separate connections.
+    // Each plugin has its own allowance of steps, as if each were on its own connection.
     let of_a_peer =
         || plugin.instantiate_within(Arc::new(Allowance::new(&Limits::default(), None, None)));
     let mut all: Vec<Loaded> = (0..MAX_OF_PEERS).map(|_| of_a_peer().unwrap()).collect();

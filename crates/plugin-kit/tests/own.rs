@@ -1,5 +1,5 @@
-//! Tests what plugins can add to the transport: their own transport parameters, and operations that
-//! one plugin provides and another calls.
+//! Tests what plugins can add to the transport: transport parameters of their own, and operations
+//! that one plugin provides and another one calls.
 
 mod common;
 
@@ -15,10 +15,11 @@ use equic_plugin_kit::{Beginning, End, Network};
 use equic_transport::operation::HookId;
 use equic_transport::{Connection, TransportConfig};
 
-/// Returns a plugin with this name and these steps. `manifest` follows the common lines.
+/// Returns a plugin with this name and this limit of steps per call. `manifest` has the lines after
+/// the common lines of the manifest.
 fn plugin(name: &str, steps: u64, manifest: &str, text: &str) -> Result<Plugin, PluginError> {
-    // Tests run in parallel and build different plugins with the same name, so each gets its own
-    // file.
+    // Tests run in parallel and build different plugins with the same name, so each plugin gets its
+    // own file.
     static BUILT: AtomicU32 = AtomicU32::new(0);
     let file = format!("own-{}-{name}", BUILT.fetch_add(1, Ordering::Relaxed));
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{file}.c"));
@@ -44,8 +45,8 @@ anchor = "after"
 function = "heard"
 "#;
 
-/// C code that sends the transport parameter 0x1234 with the value 40 plus the side, and reports
-/// the peer's value to the application.
+/// C code that sends the transport parameter 0x1234. Its value is 40 plus the number of the side.
+/// The code also reports the value of the peer's parameter to the application.
 const WRITES: &str = "
     equic_u64 write(struct equic_write_parameters *call, equic_u8 *bytes)
     {
@@ -63,7 +64,7 @@ const WRITES: &str = "
         return 0;
     }";
 
-/// Connects a client and a server that have a plugin before the first packet.
+/// Connects a client and a server. The plugins are attached before the first packet.
 fn between(client: &Plugin, server: Option<&Plugin>) -> Network {
     let end = |plugin: Option<&Plugin>| {
         let mut beginning = Beginning::new(TransportConfig::default());
@@ -91,12 +92,13 @@ fn transport_parameters_of_a_plugins_own() {
     assert_eq!(said(&mut both, End::Server), [[40]], "the client's");
     download(&mut both, 100_000);
     assert_none_failed(&mut both);
-    // The peer does not know the parameter.
+    // The server has no plugin, so it does not know the parameter.
     let mut one = between(&writes, None);
     download(&mut one, 100_000);
     assert!(said(&mut one, End::Client).is_empty());
     assert_none_failed(&mut one);
-    // If the plugin writes an invalid parameter, the plugin must fail, but not the connection.
+    // If a plugin writes an invalid transport parameter, the plugin must fail, but the connection
+    // must survive.
     let text = WRITES.replace("NUMBER", "3");
     let cut = plugin("cut-parameters", 1000, PARAMETERS, &text).unwrap();
     let mut network = between(&cut, Some(&writes));
@@ -130,8 +132,8 @@ anchor = "replace"
 function = "run"
 "#;
 
-/// C code that calls an operation for twice 21, and reports to the application whether there was an
-/// answer, and its value.
+/// C code that calls another plugin's operation to double 21, and reports to the application
+/// whether it was answered, and the answer.
 const ASKS: &str = "
     equic_u64 run(void)
     {
@@ -142,7 +144,8 @@ const ASKS: &str = "
         return EQUIC_DONE;
     }";
 
-/// Returns the report of the caller: 1 if there was an answer, and the value.
+/// Returns the calling plugin's report: 1 if the other plugin answered, otherwise 0, and the
+/// answer.
 fn ask(network: &mut Network, hook: HookId) -> [u64; 2] {
     network.connection(End::Client).unwrap().tell_hook(hook, b"").unwrap();
     network.pass(Duration::from_millis(1)).unwrap();
@@ -164,12 +167,13 @@ fn a_plugin_calls_what_another_provides() {
     assert_eq!(ask(&mut network, hook), [1, 42], "and again");
     network.connection(End::Client).unwrap().detach(provider).unwrap();
     assert_eq!(ask(&mut network, hook), [0, 0]);
-    // The budget of the called plugin must fit into the remaining budget of the caller.
+    // The budget of the called plugin must not exceed what is left of the caller's budget.
     let large = plugin("meter", 2000, PROVIDES, twice).unwrap();
     let provider = large.attach(network.connection(End::Client).unwrap()).unwrap();
     assert_eq!(ask(&mut network, hook), [0, 0]);
     network.connection(End::Client).unwrap().detach(provider).unwrap();
-    // With other numbers of words, it is another operation.
+    // An operation with the same name but another number of inputs or outputs is a different
+    // operation.
     let other = PROVIDES.replace("inputs = 1", "inputs = 2");
     let other = plugin("meter", 500, &other, twice).unwrap();
     other.attach(network.connection(End::Client).unwrap()).unwrap();
@@ -217,21 +221,21 @@ fn what_is_provided_computes_and_no_more() {
     let why = plugin("meter", 500, &manifest, sets).unwrap_err().to_string();
     assert!(why.contains("`twice` calls equic_set"), "{why}");
     let mut network = network(&link(), seed());
-    // The plugin provides the operation that it calls.
+    // This plugin provides the operation that it calls itself.
     let both = format!(
         "{CALLS}\n[[provides]]\nname = \"double\"\nfunction = \"run\"\ninputs = 1\noutputs = 1\n"
     );
     let itself = plugin("meter", 1000, &both, ASKS).unwrap();
     let hook = itself.attach(network.connection(End::Client).unwrap()).unwrap();
     assert_eq!(ask(&mut network, hook), [0, 0]);
-    // The index is beyond the manifest's `calls`.
+    // The plugin calls an index beyond the list `calls` in its manifest.
     let far = plugin("far", 1000, CALLS, &ASKS.replace("equic_call(0", "equic_call(1")).unwrap();
     let hook = far.attach(network.connection(End::Client).unwrap()).unwrap();
     assert!(network.connection(End::Client).unwrap().tell_hook(hook, b"").is_err());
 }
 
-/// If the words are outside the caller's memory, the caller must fail, and the other plugin must
-/// not be called.
+/// If the inputs and outputs are outside the caller's memory, the calling plugin must fail, and the
+/// other plugin must not be called.
 #[test]
 fn words_outside_of_the_memory() {
     let provides = PROVIDES.replace("inputs = 1", "inputs = 0");
@@ -255,7 +259,7 @@ fn words_outside_of_the_memory() {
     }
 }
 
-/// A trace that records the steps of calls.
+/// A trace that records the number of steps of each call.
 #[derive(Clone, Default)]
 struct Steps(Arc<Mutex<Vec<u64>>>);
 
@@ -267,7 +271,8 @@ impl Trace for Steps {
     fn on_log(&mut self, _line: &str, _value: u64) {}
 }
 
-/// The steps of a called plugin must count once toward the steps that the peer's plugins share.
+/// The steps of a called plugin must be charged only once to the steps that all plugins of the peer
+/// share.
 #[test]
 fn what_is_called_counts_once_in_a_second() {
     let busy = "equic_u64 twice(equic_u64 *words)
@@ -286,8 +291,8 @@ fn what_is_called_counts_once_in_a_second() {
     client.detach(provider).unwrap();
     network.pass(Duration::from_millis(1)).unwrap();
     network.messages(End::Client);
-    // The rate is enough for ten calls with their overhead, and for the budget of one more call. A
-    // quarter of a second's steps are available at the start.
+    // This rate is enough for ten calls with their overhead, and for the budget of one more call.
+    // The steps of a quarter of a second are available at the start.
     let steps_per_second = 4 * (10 * (of_call + 300) + 20_000);
     let limits = Limits { steps_per_second, steps_per_packet: 0, ..Limits::default() };
     let allowance = Arc::new(Allowance::new(&limits, None, None));
@@ -296,7 +301,7 @@ fn what_is_called_counts_once_in_a_second() {
         let Loaded { hook, points, frames } = plugin.instantiate_within(allowance.clone()).unwrap();
         client.attach_with_frames(hook, &points, &frames).unwrap()
     });
-    // Time does not advance here, so no steps are added.
+    // The time does not advance during these calls, so no steps are added.
     (0..10).for_each(|_| client.tell_hook(hook, b"").unwrap());
     network.pass(Duration::from_millis(1)).unwrap();
     let answered = network.messages(End::Client).iter().filter(|(_, said)| said[0] == 1).count();
@@ -304,7 +309,8 @@ fn what_is_called_counts_once_in_a_second() {
     assert_none_failed(&mut network);
 }
 
-/// A call searches the plugins one after the other, and must be charged for each.
+/// A call of another plugin's operation searches all plugins one after the other, and must be
+/// charged for each of them.
 #[test]
 fn calls_are_charged_for_each_plugin_that_is_asked() {
     let twice = "equic_u64 twice(equic_u64 *words) { words[1] = 2 * words[0]; return 0; }";

@@ -1,5 +1,5 @@
-//! Runs the experiments of the plugin paper, and compares lost requests and downloads with what
-//! follows from the timers and queues.
+//! Runs the experiments of "The Case for Protocol Plugins" (De Coninck and Bonaventure, 2019). The
+//! results must be those that follow from the timers and the queues.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn took(timer: Timer, jitter: Duration, seed: u64) -> Duration {
 }
 
 /// The answer to a lost request must arrive one timeout and one round trip after the request was
-/// first sent. The timeouts follow from their formulas.
+/// first sent. The expected timeouts are computed with their formulas.
 #[test]
 fn a_lost_request_is_sent_again_when_its_timer_says() {
     let near = |timer, most: u32| {
@@ -27,9 +27,9 @@ fn a_lost_request_is_sent_again_when_its_timer_says() {
         assert!(took <= most && took + 2 * MS > most, "{timer:?}: {took:?}");
     };
     near(Timer::Picoquic, 50 + 10 + 1);
-    // 1.5 round trips and the acknowledgement delay.
+    // The probe timeout is 1.5 round trips and the acknowledgement delay.
     near(Timer::PicoquicProbe, 15 + 10 + 10 + 1);
-    // Without jitter, the RTT variation becomes small. Each timeout includes at least one
+    // Without jitter, the RTT variation becomes small, but each timeout still includes at least one
     // millisecond for it.
     let usual = took(Timer::ProbeTimeout, Duration::ZERO, 3);
     assert!(usual > 30 * MS && usual < 60 * MS, "{usual:?}");
@@ -59,10 +59,11 @@ fn marks_keep_the_queue_short_and_packets_there() {
             marked.lost < dropped.lost && marked.waited < dropped.waited,
             "{marked:?}, {dropped:?}"
         );
-        // 2 MB at 4 Mb/s take four seconds.
+        // At 4 Mb/s, 2 MB take four seconds.
         assert!((4_000 * MS..8_000 * MS).contains(&marked.took), "{marked:?}");
     }
-    // The average reacts later than the queue.
+    // The average waiting time rises later than the waiting time in the queue, so packets are
+    // marked later.
     assert!(averaged.waited > plugin.waited, "{averaged:?}, {plugin:?}");
 }
 
@@ -80,7 +81,7 @@ fn acknowledgements_leave_the_narrow_way_back() {
     assert!(first < same, "{first:?} with the plugin, {same:?} without");
 }
 
-/// The client makes the server cap the rate of a path, and pushes another cap after half of the
+/// The client makes the server limit the rate of a path, and changes the limit after half of the
 /// time.
 #[test]
 fn a_client_caps_one_path_of_the_server() {

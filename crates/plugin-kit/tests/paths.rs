@@ -1,5 +1,5 @@
-//! Tests the tree's plugins for multipath (RFC 10069) on connections in memory with a link for each
-//! path. The tests compare the bytes sent on each link.
+//! Tests this source tree's plugins for multipath (RFC 10069) on connections in memory. Each path
+//! has its own link, and the tests compare the bytes that were sent on each link.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn line(megabits: u64, delay: u64) -> Link {
     }
 }
 
-/// Returns a connection with a path over each link. The path ID is also the link's number.
+/// Returns a connection with a path over each link. A path's ID is also the number of its link.
 fn over(links: &[Link]) -> Network {
     of_config(links, &TransportConfig::default())
 }
@@ -47,8 +47,8 @@ fn of_config(links: &[Link], config: &TransportConfig) -> Network {
     network
 }
 
-/// Returns the time of a transfer from the server, and the bytes that an end sent on each of two
-/// links meanwhile.
+/// Transfers data from the server. Returns the duration, and the number of bytes that `end` sent on
+/// each of two links during the transfer.
 fn sent_by(network: &mut Network, end: End, bytes: u64) -> (Duration, [u64; 2]) {
     let before = [0, 1].map(|link| network.carried(end, link));
     let took = download(network, bytes);
@@ -66,7 +66,7 @@ fn with(links: &[Link], end: End, plugin: Option<&Plugin>) -> Network {
 
 #[test]
 fn acknowledgements_go_on_the_other_path() {
-    // The data uses mostly the second path, because the first one is much slower.
+    // Most of the data uses the second path, because the first one is much slower.
     let links = [line(1, 5), line(20, 30)];
     let acks = |plugin: Option<&Plugin>| {
         let mut network = with(&links, End::Client, plugin);
@@ -104,7 +104,8 @@ fn a_cap_holds_one_path_alone() {
     }
 }
 
-/// The paper's cap is replaced twice during the transfer.
+/// The plugin `cap-path` gets a new limit before each of three transfers. The last limit is for the
+/// other path.
 #[test]
 fn a_cap_on_a_path_is_set_anew() {
     let links = [line(20, 25), line(20, 25)];
@@ -123,7 +124,7 @@ fn a_cap_on_a_path_is_set_anew() {
 }
 
 /// If bytecode chooses a path that does not exist or cannot be used, the native scheduler must
-/// decide instead, and the connection must report it.
+/// choose instead, and the connection must report this.
 #[test]
 fn a_choice_that_cannot_be_does_not_hold() {
     for (named, words) in [("99", "names a path that there is not"), ("7", "there is not")] {
@@ -144,8 +145,8 @@ fn a_choice_that_cannot_be_does_not_hold() {
     }
 }
 
-/// The plugin must make the same choices as the native scheduler, although another scheduler is
-/// configured.
+/// The plugin must make the same choices as the native lowest-latency scheduler, although another
+/// scheduler is configured.
 #[test]
 fn the_lowest_latency_is_chosen() {
     let links = [line(20, 30), line(20, 5)];
@@ -157,7 +158,8 @@ fn the_lowest_latency_is_chosen() {
             attach(&mut network, End::Server, plugin);
         }
         let mut all = [0, 0];
-        // Each transfer fits into the windows of both paths, so only the scheduler decides.
+        // Each transfer fits into the congestion windows of both paths, so only the scheduler
+        // decides.
         for _ in 0..40 {
             let (_, sent) = sent_by(&mut network, End::Server, 10_000);
             all = [all[0] + sent[0], all[1] + sent[1]];
@@ -185,9 +187,10 @@ fn everything_goes_twice() {
     let twice = run(Some(&of_the_tree("redundant")));
     println!("{usual:?} without, {twice:?} with it");
     assert!(usual.iter().sum::<u64>() < bytes * 12 / 10, "{usual:?}");
-    // Data that was acknowledged meanwhile is not sent on the slower path.
+    // Some data is acknowledged before the slower path could send it, so that path does not send
+    // everything.
     assert!(twice.iter().sum::<u64>() > bytes * 16 / 10, "{twice:?}");
-    // With this setting, bulk data must be sent only once.
+    // With this setting, the plugin must send bulk data only once.
     let source = Source::find("redundant").unwrap();
     let once = run(Some(&source.load_with(&[("MOST", "2000")]).unwrap()));
     assert!(once.iter().sum::<u64>() < bytes * 12 / 10, "{once:?}");
@@ -215,7 +218,7 @@ fn a_path_that_costs_more_carries_less() {
     }
 }
 
-/// The second path is a backup. It must carry data that would otherwise be late, and nothing else.
+/// The second path is a backup. It must carry only data that would otherwise be late.
 #[test]
 fn what_would_be_late_goes_on_the_backup_too() {
     let links = [line(4, 20), line(20, 10)];
@@ -243,8 +246,8 @@ fn what_would_be_late_goes_on_the_backup_too() {
     assert!(large[1] > MEGABYTE / 3 && 2 * fast < slow, "{large:?} {fast:?}");
 }
 
-/// The bytecode never chooses the second path, although it has room and data waits. That path must
-/// still get a datagram every second.
+/// The bytecode never chooses the second path, although that path has room and data waits. The path
+/// must still get a datagram every second.
 #[test]
 fn a_scheduler_starves_no_path() {
     let code =

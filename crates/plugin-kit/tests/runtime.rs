@@ -1,4 +1,4 @@
-//! Tests what bytecode can use of its connection: fields of paths and streams, the default's
+//! Tests what bytecode can read from its connection: fields of paths and streams, the default's
 //! answer, and the answers of other plugins at the same operation.
 
 mod common;
@@ -10,15 +10,15 @@ use equic_plugin::Plugin;
 use equic_plugin_kit::{End, Network};
 use equic_transport::Direction;
 
-/// Returns the messages from the server's plugins to the application, as words.
+/// Returns the messages that the server's plugins have sent to the application, as numbers.
 fn told(network: &mut Network) -> Vec<Vec<u64>> {
     let word = |word: &[u8]| u64::from_le_bytes(word.try_into().unwrap());
     let messages = network.messages(End::Server);
     messages.iter().map(|(_, message)| message.chunks_exact(8).map(word).collect()).collect()
 }
 
-/// The plugin answers each message with fields of the connection, of the streams 7, 11 and 15, and
-/// of paths.
+/// The plugin answers each message of the application with fields of the connection, of the streams
+/// 7, 11 and 15, and of paths.
 #[test]
 fn fields_of_streams_and_paths() {
     let fields = r#"
@@ -67,7 +67,7 @@ fn fields_of_streams_and_paths() {
     assert_eq!(told.len(), 2);
 }
 
-/// Returns a plugin that reports the size of the largest datagram that is sent.
+/// Returns a plugin that reports the size of the largest datagram that its connection sends.
 fn largest_datagram(name: &str) -> Plugin {
     let looks = at("capabilities = [\"observe\"]", "DatagramSize", "after");
     let text = r#"
@@ -84,8 +84,8 @@ fn largest_datagram(name: &str) -> Plugin {
     of_text(name, &looks, text).unwrap()
 }
 
-/// Two plugins each subtract 20 bytes from the default's answer. The second must get the answer of
-/// the first.
+/// Two plugins each subtract 20 bytes from the answer that they get. The second plugin must get the
+/// answer of the first.
 #[test]
 fn the_defaults_answer_is_given_and_handed_on() {
     let less = at("capabilities = [\"tune\"]", "DatagramSize", "replace") + "default = true\n";
@@ -119,7 +119,8 @@ fn the_defaults_answer_can_be_asked_for_again() {
         let capabilities = "capabilities = [\"observe\", \"tune\"]\n";
         [capabilities, &of("DatagramSize", "size"), &of("AckPolicy", "policy")].concat()
     };
-    // Any result other than EQUIC_DONE and EQUIC_DEFAULT must end the plugin.
+    // If a function returns anything other than EQUIC_DONE and EQUIC_DEFAULT, the plugin must be
+    // detached.
     let text = r#"
         equic_u64 size(struct equic_datagram_size *call)
         {
@@ -149,7 +150,7 @@ fn the_defaults_answer_can_be_asked_for_again() {
     assert_none_failed(&mut network);
     let mtu = network.connection(End::Server).unwrap().current_mtu();
     assert_eq!(told(&mut network).last().unwrap()[0], u64::from(mtu) - 40);
-    // If the manifest does not request the default's answer, the object must not load.
+    // The manifest does not request the default's answer, so the object must not load.
     for (anchor, default) in [("replace", ""), ("after", "")] {
         let why =
             of_text("again-without", &manifest(anchor, default), text).unwrap_err().to_string();
@@ -158,8 +159,8 @@ fn the_defaults_answer_can_be_asked_for_again() {
     }
 }
 
-/// If two caps are attached, the lower one must apply, whichever was attached last. After it is
-/// detached, the other one must apply.
+/// If two plugins that limit the rate are attached, the lower limit must apply, whichever was
+/// attached last. After that plugin is detached, the other limit must apply.
 #[test]
 fn of_two_caps_the_lower_one_holds() {
     let plugin = of_the_tree("cap");

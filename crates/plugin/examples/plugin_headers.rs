@@ -1,4 +1,5 @@
-//! Writes the C headers for plugins into a folder. `make header` runs it for `plugins/sdk`.
+//! Writes the C headers for plugins into a folder. `make header` runs this program with the folder
+//! `plugins/sdk`.
 
 use std::path::PathBuf;
 

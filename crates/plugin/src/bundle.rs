@@ -1,7 +1,9 @@
-//! Bundles, which contain a plugin as bytes (`docs/plugins.md`).
+//! Reads and writes bundles. A bundle is a plugin as a sequence of bytes (`docs/plugins.md`): a
+//! header, the author's signature, the manifest, the object, and a proof that a log contains the
+//! bundle.
 //!
-//! A bundle is simpler than an archive. It has four lengths, which are known before anything is
-//! stored, and no file names. The same parts always give the same bytes.
+//! The header has four lengths, so a reader knows all sizes before it stores anything. The format
+//! has no file names, and the same manifest and object always give the same bytes.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use thiserror::Error;
@@ -11,14 +13,14 @@ use crate::manifest::{Manifest, ManifestError};
 use crate::preamble::{HEADER, Header, MAGIC, MAX_PREAMBLE, Preamble};
 use crate::transparency::{HeadError, MAX_STAPLE, Staple};
 
-/// Maximum size of a manifest, in bytes.
+/// Maximum size of a bundle's manifest, in bytes.
 pub const MAX_MANIFEST: usize = 8 << 10;
-/// Maximum size of an object, in bytes. A policy may set a lower limit.
+/// Maximum size of a bundle's object file, in bytes. A policy may set a lower limit.
 pub const MAX_CODE: usize = 1 << 20;
-/// Maximum size of a bundle, in bytes.
+/// Maximum size of a whole bundle, in bytes.
 pub const MAX_BUNDLE: usize = MAX_PREAMBLE + MAX_CODE + MAX_STAPLE;
 
-/// Reason for refusing bytes as a bundle.
+/// Error of reading a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BundleError {
@@ -28,43 +30,44 @@ pub enum BundleError {
     /// A length or a flag of the header is invalid.
     #[error("the bundle's header: {0}")]
     Header(&'static str),
-    /// Bytes are missing, or there are too many.
+    /// The bundle is shorter or longer than its header declares.
     #[error("the bundle has {found} bytes, but its header says {expected}")]
     Length {
-        /// Length that the header declares, in bytes.
+        /// Length of the bundle that its header declares, in bytes.
         expected: usize,
-        /// Actual length, in bytes.
+        /// Actual length of the bundle, in bytes.
         found: usize,
     },
-    /// The preamble does not have the declared length.
+    /// The preamble (header, signature and manifest) is not as long as declared.
     #[error("the object begins after {found} bytes, but the bundle's header says {expected}")]
     Preamble {
-        /// Length that the header declares, in bytes.
+        /// Length of the preamble that the bundle's header declares, in bytes.
         expected: usize,
-        /// Length that the offer declared, or that was found, in bytes.
+        /// Length of the preamble that the peer's offer declared, or that was found, in bytes.
         found: usize,
     },
-    /// The signature does not match the manifest and the key.
+    /// The signature is not one by the given key for this manifest.
     #[error("the signature by {0} does not match this manifest")]
     Signature(PublicKey),
-    /// The staple does not prove that the bundle is in the log that the staple names.
+    /// The proof at the end of the bundle does not show that the log named in it contains the
+    /// bundle.
     #[error("the proof that the bundle is in a log: {0}")]
     Staple(HeadError),
-    /// The manifest was refused.
+    /// The manifest is invalid.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// The object's hash is not the one in the manifest.
+    /// The object does not have the hash that the manifest declares.
     #[error("the object has the hash {found}, but the manifest says {expected}")]
     Hash {
-        /// Hash in the manifest.
+        /// Hash that the manifest declares.
         expected: String,
-        /// Hash of the object.
+        /// Actual hash of the object.
         found: String,
     },
 }
 
-/// A bundle that was read. Its manifest is valid, its object matches the manifest, and its signature is valid if it has
-/// one. [`crate::decide`] decides whether the plugin may run.
+/// A bundle that was read and checked. Its manifest is valid, its object matches the manifest, and
+/// its signature is valid if it has one. [`crate::decide`] decides whether the plugin may run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle<'b> {
     bytes: &'b [u8],
@@ -74,8 +77,8 @@ pub struct Bundle<'b> {
 }
 
 impl<'b> Bundle<'b> {
-    /// Returns the length of a bundle that begins with these bytes, for receivers of pieces. Returns `None` if there are
-    /// fewer than 16 bytes.
+    /// Returns the length of the whole bundle that begins with these bytes, so that a receiver of
+    /// pieces knows it in advance. Returns `None` if there are fewer than 16 bytes.
     pub fn length(beginning: &[u8]) -> Result<Option<usize>, BundleError> {
         if beginning.len() < HEADER {
             let known = beginning.len().min(MAGIC.len());
@@ -92,7 +95,7 @@ impl<'b> Bundle<'b> {
     /// length of `bytes`.
     pub fn parse(bytes: &'b [u8]) -> Result<Bundle<'b>, BundleError> {
         let header = Header::read(bytes)?;
-        // `Preamble::parse` refuses a bundle that is cut within its preamble.
+        // The slice may end within the preamble. `Preamble::parse` then refuses the bundle.
         let (front, rest) = bytes.split_at(header.preamble().min(bytes.len()));
         let preamble = Preamble::parse(front, bytes.len())?;
         let (code, stapled) = rest.split_at(header.code);
@@ -110,7 +113,8 @@ impl<'b> Bundle<'b> {
         Ok(Bundle { bytes, preamble, code, staple })
     }
 
-    /// Returns the SHA-256 of the whole bundle. A new signature or a new log proof changes it.
+    /// Returns the SHA-256 of the whole bundle. Adding a signature or a log proof changes this
+    /// hash.
     pub fn hash(&self) -> [u8; 32] {
         sha256(self.bytes)
     }
@@ -126,7 +130,7 @@ impl<'b> Bundle<'b> {
         &self.preamble.manifest
     }
 
-    /// Returns the bytes before the object: header, signature and manifest.
+    /// Returns the preamble, which is everything before the object: header, signature and manifest.
     pub(crate) fn preamble(&self) -> &Preamble<'b> {
         &self.preamble
     }
@@ -136,8 +140,8 @@ impl<'b> Bundle<'b> {
         self.preamble.text
     }
 
-    /// Returns the object, an ELF file from clang. Its hash matches the manifest. Its content was
-    /// not checked.
+    /// Returns the object, an ELF file from clang. Its hash matches the manifest. Its content has
+    /// not been checked.
     pub fn code(&self) -> &'b [u8] {
         self.code
     }
@@ -152,8 +156,8 @@ impl<'b> Bundle<'b> {
         self.preamble.signed.map(|(_, signature)| signature)
     }
 
-    /// Returns the proof that the bundle is in a log, or `None` if the bundle has no proof. The
-    /// proof was checked.
+    /// Returns the proof that a log contains the bundle, or `None` if the bundle has no proof. The
+    /// proof has been checked.
     pub fn staple(&self) -> Option<&Staple> {
         self.staple.as_ref()
     }
@@ -165,20 +169,20 @@ pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
     hash
 }
 
-/// Reason that a bundle cannot be packed from its parts.
+/// Error of packing a bundle from a manifest and an object.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PackError {
     /// The object is empty or too long.
     #[error("an object must have 1 to {MAX_CODE} bytes, not {0}")]
     Code(usize),
-    /// The manifest was refused.
+    /// The manifest is invalid.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
 }
 
-/// Packs an object and a manifest into a bundle. The manifest must have no `code` key: this
-/// function adds the object's hash as its first line.
+/// Packs an object and a manifest into a bundle. The manifest must have no `code` key, because this
+/// function adds the object's hash as the manifest's first line.
 pub fn pack(manifest: &str, code: &[u8], key: Option<&SigningKey>) -> Result<Vec<u8>, PackError> {
     if !(1..=MAX_CODE).contains(&code.len()) {
         return Err(PackError::Code(code.len()));
@@ -188,16 +192,18 @@ pub fn pack(manifest: &str, code: &[u8], key: Option<&SigningKey>) -> Result<Vec
     Ok(assemble(text.as_bytes(), code, key))
 }
 
-/// Returns the bundle with a signature by this key, in place of an earlier one. A proof that the bundle is in a log is
-/// removed, because it belongs to the earlier signature.
+/// Returns the bundle signed with this key. The new signature replaces an earlier one. A proof that
+/// a log contains the bundle is removed, because it covers the earlier signature.
 pub fn sign(bundle: &Bundle<'_>, key: &SigningKey) -> Vec<u8> {
     assemble(bundle.text(), bundle.code, Some(key))
 }
 
-/// Returns the bundle with this proof that it is in a log, in place of an earlier one.
+/// Returns the bundle with `staple`, a proof that a log contains the bundle. It replaces an earlier
+/// proof.
 ///
 /// # Errors
-/// [`BundleError::Staple`] if the proof does not belong to this bundle, [`BundleError::Header`] if the bundle has no signature.
+/// [`BundleError::Staple`] if the proof does not belong to this bundle, [`BundleError::Header`] if
+/// the bundle has no signature.
 pub fn staple(bundle: &Bundle<'_>, staple: &Staple) -> Result<Vec<u8>, BundleError> {
     let Some((author, signature)) = bundle.preamble.signed else {
         return Err(BundleError::Header("it has a proof of a log, but no signature"));
@@ -216,14 +222,14 @@ pub fn staple(bundle: &Bundle<'_>, staple: &Staple) -> Result<Vec<u8>, BundleErr
 fn header(text: &[u8], code: &[u8], signed: bool, staple: u8) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER + KEY + SIGNATURE + text.len() + code.len());
     bytes.extend_from_slice(&MAGIC);
-    // `parse` has checked that it is at most MAX_MANIFEST.
+    // `parse` has checked that the text has at most MAX_MANIFEST bytes.
     bytes.extend_from_slice(&(text.len() as u16).to_be_bytes());
     bytes.extend_from_slice(&(code.len() as u32).to_be_bytes());
     bytes.extend_from_slice(&[u8::from(signed), staple]);
     bytes
 }
 
-/// Assembles a bundle from a manifest and an object that were checked.
+/// Assembles a bundle from a manifest and an object that have been checked.
 fn assemble(text: &[u8], code: &[u8], key: Option<&SigningKey>) -> Vec<u8> {
     let mut bytes = header(text, code, key.is_some(), 0);
     if let Some(key) = key {

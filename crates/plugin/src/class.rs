@@ -1,4 +1,5 @@
-//! Classes of permissions, and the table that assigns each operation and field to a class.
+//! Classes of permissions for plugins, and the table that assigns each operation and field of a
+//! connection to a class.
 
 use std::fmt;
 
@@ -7,22 +8,22 @@ use serde::Deserialize;
 
 use crate::manifest::Anchor;
 
-/// A class of permissions. A manifest declares the classes that its plugin uses, and a policy
-/// grants them.
+/// A class of permissions. A plugin's manifest declares the classes that the plugin uses, and a
+/// policy grants classes to plugins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
-    /// Read numbers of the connection: times, counts, sizes.
+    /// Read numbers of the connection, such as times, counts and sizes.
     Observe,
     /// Set acknowledgements, probe timeouts, pacing and the congestion window within the
-    /// transport's own bounds. The connection never sends more than it would without the plugin.
+    /// transport's own limits. The connection never sends more than it would without the plugin.
     Tune,
     /// Send and receive frames of the plugin's own types, in 1-RTT packets.
     Frames,
     /// Send more than the transport would: raise the congestion window or the pacing rate, or
-    /// decide which packets are lost.
+    /// declare packets lost.
     Raise,
-    /// Choose paths and streams, and choose what is retransmitted.
+    /// Choose paths and streams for data, and choose what is retransmitted.
     Choose,
     /// Read or change payload, or handle the transport's own frames.
     Payload,
@@ -43,7 +44,7 @@ impl Class {
         Class::Never,
     ];
 
-    /// Returns the requirement for a plugin to get the class, in addition to the policy's grant.
+    /// Returns the condition, besides the policy's grant, under which a plugin gets the class.
     pub const fn requires(self) -> Requires {
         match self {
             Class::Observe | Class::Tune | Class::Frames => Requires::Nothing,
@@ -68,23 +69,24 @@ impl fmt::Display for Class {
     }
 }
 
-/// The side that provides a plugin of a connection.
+/// The side that provided a plugin which runs on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
-    /// The owner of this endpoint.
+    /// The owner of this endpoint provided the plugin.
     Own,
-    /// The peer, over the connection.
+    /// The peer sent the plugin over the connection.
     Peer,
 }
 
-/// Requirement for a peer's plugin to get a class. [`Self::Impossible`] applies to the owner's plugins, too.
+/// Condition under which a peer's plugin gets a class. [`Self::Impossible`] applies to the owner's
+/// plugins, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requires {
-    /// The policy grants the class.
+    /// The policy must grant the class.
     Nothing,
-    /// The policy grants the class to the author who signed the plugin.
+    /// The policy must grant the class to the author who signed the plugin.
     Signature,
-    /// The plugin is the owner's.
+    /// The plugin must come from the owner of this endpoint.
     OwnPlugin,
     /// No plugin gets the class.
     Impossible,
@@ -160,8 +162,8 @@ const REPLACING: &[(Operation, Class)] = &{
         (O::FollowPeer, Choose),
         (O::ChallengePath, Choose),
         (O::PathValidated, Choose),
-        // The host makes this call to this plugin only, as it does for the plugin's timer. The
-        // plugin replaces nothing of the connection.
+        // The host makes this call to a single plugin, as it does for a plugin's timer. The call
+        // replaces no operation of the connection.
         (O::InitOpaqueData, Observe),
         (O::ReadParameters, Never),
         (O::KeysReady, Never),
@@ -196,7 +198,8 @@ const REPLACING: &[(Operation, Class)] = &{
     ]
 };
 
-/// Operations whose bytes are secrets or would help an observer of the connection. Plugins may not even read them.
+/// Operations that plugins may not even observe, because their bytes are secrets or would help an
+/// observer of the connection.
 const NOT_TO_BE_SEEN: &[Operation] = &[
     Operation::IsStatelessReset,
     Operation::ReadParameters,
@@ -205,10 +208,11 @@ const NOT_TO_BE_SEEN: &[Operation] = &[
     Operation::NewToken,
 ];
 
-/// Returns the class of an operation at an anchor. `own_frame` is true at a frame type of the plugin's own.
+/// Returns the class that a plugin needs for an operation at an anchor. `own_frame` is true if the
+/// operation is for one of the plugin's own frame types.
 pub fn class_of(operation: Operation, anchor: Anchor, own_frame: bool) -> Class {
     let carries = operation.describe().carries;
-    // The transport's own frames belong to the class `payload`.
+    // Operations on the transport's own frames need the class `payload`.
     let of_frames = |class: Class| match class {
         Class::Frames if !own_frame => Class::Payload,
         class => class,
@@ -218,7 +222,7 @@ pub fn class_of(operation: Operation, anchor: Anchor, own_frame: bool) -> Class 
             let found = REPLACING.iter().find(|(one, _)| *one == operation);
             of_frames(found.map_or(Class::Never, |(_, class)| *class))
         }
-        // The application sent the message to this plugin only.
+        // The application sends the message to one plugin only.
         Anchor::Before | Anchor::After if operation == Operation::HookMessage => Class::Observe,
         Anchor::Before | Anchor::After => match carries {
             _ if NOT_TO_BE_SEEN.contains(&operation) => Class::Never,
@@ -229,12 +233,13 @@ pub fn class_of(operation: Operation, anchor: Anchor, own_frame: bool) -> Class 
     }
 }
 
-/// Returns the class for setting a field, or `None` if the field cannot be set. Reading a field is [`Class::Observe`].
+/// Returns the class that a plugin needs to set a field, or `None` if the field cannot be set. To
+/// read a field, it needs [`Class::Observe`].
 pub fn class_of_setting(field: Field) -> Option<Class> {
     match field {
-        // Timers and pacing depend on it.
+        // Timers and pacing depend on the round-trip time.
         Field::SmoothedRtt | Field::RttVariation => Some(Class::Raise),
-        // Without the class `raise` it can only be lowered: `runtime/helpers.rs`.
+        // A plugin without the class `raise` can only lower the window: see `runtime/helpers.rs`.
         Field::CongestionWindow | Field::SlowStartThreshold => Some(Class::Tune),
         // The value applies only to the plugin's own choice.
         Field::ChoiceHolds => Some(Class::Choose),
@@ -286,8 +291,8 @@ mod tests {
         }
     }
 
-    /// The operations are listed by name, so that a change of the class table must also change this
-    /// list.
+    /// The test lists the operations by name, so that a change of the class table must also change
+    /// this list.
     #[test]
     fn what_is_nobodys() {
         let never = [

@@ -1,4 +1,5 @@
-//! Reads files that another program may control: without blocking, and up to a maximum length.
+//! Reads files that another program may control. Reading never blocks and stops at a maximum
+//! length.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
@@ -24,7 +25,7 @@ fn open(path: &Path, flags: libc::c_int) -> io::Result<File> {
 }
 
 fn read(file: File, most: u64) -> io::Result<Vec<u8>> {
-    // Check again, because the path may name another file now.
+    // Check the opened file again, because the path may name another file than before.
     check(&file.metadata()?, most)?;
     let mut bytes = Vec::new();
     file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;

@@ -1,6 +1,7 @@
-//! Refuses plugins that are withdrawn or too old.
+//! Refuses plugins that the policy has withdrawn, and plugins that are valid for too long.
 //!
-//! The signature of an old version stays valid, and the peer chooses which version it offers.
+//! These checks are needed because the signature of an old version stays valid, and the peer
+//! chooses which version it offers.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,7 +14,7 @@ use crate::preamble::Preamble;
 /// Prefix of a hash in a policy and in a manifest.
 const PREFIX: &str = "sha256:";
 
-/// Reads the hashes of withdrawn plugins.
+/// Parses the hashes of withdrawn plugins in a policy.
 pub(crate) fn hashes(texts: &[String]) -> Result<BTreeSet<[u8; 32]>, PolicyError> {
     let read = |text: &String| {
         let hash = text.strip_prefix(PREFIX).and_then(unhex);
@@ -22,19 +23,20 @@ pub(crate) fn hashes(texts: &[String]) -> Result<BTreeSet<[u8; 32]>, PolicyError
     texts.iter().map(read).collect()
 }
 
-/// Reads the longest validity of a plugin.
+/// Parses a policy's `max_age`, the longest time for which a plugin may be valid.
 pub(crate) fn max_age(text: &str) -> Result<Duration, PolicyError> {
     let age = humantime::parse_duration(text).ok().filter(|age| age.as_secs() > 0);
     age.ok_or_else(|| PolicyError::MaxAge(text.to_owned()))
 }
 
-/// Reads a time. Returns seconds since the Unix epoch.
+/// Parses a time. Returns seconds since the Unix epoch.
 pub(crate) fn time(text: &str) -> Option<u64> {
     let time: SystemTime = humantime::parse_rfc3339(text).ok()?;
     Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())
 }
 
-/// Refuses a withdrawn plugin. `file` computes the hash of the whole bundle.
+/// Returns an error if the policy has withdrawn the plugin. `file` computes the hash of the whole
+/// bundle.
 pub(crate) fn not_withdrawn(
     preamble: &Preamble<'_>,
     file: impl FnOnce() -> [u8; 32],
@@ -56,7 +58,8 @@ pub(crate) fn not_withdrawn(
     }
 }
 
-/// Refuses a plugin that never expires, or expires later than the policy's `max_age` allows.
+/// Returns an error if the plugin never expires, or expires later than the policy's `max_age`
+/// allows.
 pub(crate) fn not_too_long(
     expires: Option<u64>,
     max_age: Option<Duration>,

@@ -6,22 +6,23 @@ use std::str::FromStr;
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use thiserror::Error;
 
-/// Bytes of a key, public or private.
+/// Length of a public or private key, in bytes.
 pub(crate) const KEY: usize = 32;
-/// Bytes of a signature.
+/// Length of a signature, in bytes.
 pub(crate) const SIGNATURE: usize = 64;
 
-/// Prefix of the signed bytes, so that signatures for other purposes are not valid here.
+/// Prefix of the signed bytes. Because of it, a signature that was made for another purpose is not
+/// valid for a manifest.
 const CONTEXT: &[u8] = b"equic plugin manifest 1\0";
 
-/// Reason for refusing a text or bytes as a key.
+/// Error of reading a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// The text form is wrong.
+    /// The text is not `ed25519:` and 64 hexadecimal digits.
     #[error("a key is written `ed25519:` and 64 hexadecimal digits")]
     Text,
-    /// The bytes are not a private key.
+    /// The private key does not have 32 bytes.
     #[error("a private key is 32 bytes")]
     Seed,
 }
@@ -44,8 +45,8 @@ impl PublicKey {
         self.signed_bytes(&[CONTEXT, manifest].concat(), signature)
     }
 
-    /// Returns true if this key signed these bytes. They must begin with a context string of their
-    /// own.
+    /// Returns `true` if this key signed these bytes. The bytes must begin with a prefix that no
+    /// other kind of signed data has.
     pub(crate) fn signed_bytes(&self, message: &[u8], signature: &[u8; SIGNATURE]) -> bool {
         UnparsedPublicKey::new(&ED25519, &self.0).verify(message, signature).is_ok()
     }
@@ -76,10 +77,10 @@ impl FromStr for PublicKey {
 pub struct SigningKey(Ed25519KeyPair);
 
 impl SigningKey {
-    /// Returns the key for a seed, the 32 bytes that RFC 8032 calls the private key.
+    /// Creates the key from a seed, the 32 bytes that RFC 8032 calls the private key.
     ///
     /// # Errors
-    /// [`KeyError`] if there are not 32 bytes.
+    /// [`KeyError`] if the seed does not have 32 bytes.
     pub fn from_seed(seed: &[u8]) -> Result<SigningKey, KeyError> {
         Ed25519KeyPair::from_seed_unchecked(seed).map(SigningKey).map_err(|_| KeyError::Seed)
     }
@@ -95,7 +96,7 @@ impl SigningKey {
         self.sign_bytes(&[CONTEXT, manifest].concat())
     }
 
-    /// Signs bytes. They must begin with a context string of their own.
+    /// Signs bytes. They must begin with a prefix that no other kind of signed data has.
     pub(crate) fn sign_bytes(&self, message: &[u8]) -> [u8; SIGNATURE] {
         let mut bytes = [0; SIGNATURE];
         bytes.copy_from_slice(self.0.sign(message).as_ref());
@@ -113,7 +114,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Reads 64 hexadecimal digits. Only lower case is accepted, so that each value has one text.
+/// Parses 64 hexadecimal digits. Only lower case is accepted, so that each value has exactly one
+/// text form.
 pub(crate) fn unhex(digits: &str) -> Option<[u8; 32]> {
     let digits: &[u8; 64] = digits.as_bytes().try_into().ok()?;
     let mut bytes = [0; 32];

@@ -1,18 +1,19 @@
-//! Protocol plugins: bytecode that changes operations of a QUIC connection, from the endpoint's
-//! owner or from the peer.
+//! Protocol plugins: bytecode that changes operations of a QUIC connection. The plugins come from
+//! the endpoint's owner or from the peer.
 //!
-//! These parts decide whether bytecode may run:
+//! These items decide whether bytecode may run:
 //!
 //! * [`Bundle`]: a plugin as a file or on the wire, with manifest, object and signature
 //!   (`docs/plugins.md` has the format).
 //! * [`Manifest`]: the declarations of a plugin. A plugin gets only what it declares.
-//! * [`Class`]: the risk of operations and fields, in one table in the module `class`.
-//! * [`Policy`]: what the owner of an endpoint grants. [`decide`] is a pure function that returns
-//!   what a plugin gets, or why it is refused.
-//! * [`transparency`]: logs of signed plugins, and proofs that a bundle is in a log.
-//! * [`exchange`]: plugins that one end of a connection offers to the other.
+//! * [`Class`]: the classes of permissions. One table in the module `class` assigns each operation
+//!   and field to a class.
+//! * [`Policy`]: the permissions that the owner of an endpoint grants. [`decide`] is a pure
+//!   function that returns a plugin's permissions, or why it is refused.
+//! * [`transparency`]: logs of signed plugins, and proofs that a log contains a bundle.
+//! * [`exchange`]: the protocol with which one end of a connection offers plugins to the other.
 //!
-//! The module `runtime` runs plugins. [`Plugin`] is a loaded bundle with its grants.
+//! The module `runtime` runs plugins. [`Plugin`] is a loaded bundle with its permissions.
 //! [`Plugin::attach`] gives it memory of its own and attaches it to the operations of one
 //! connection.
 //!

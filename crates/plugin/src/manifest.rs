@@ -1,5 +1,5 @@
-//! Manifests, which are TOML files in which plugins declare their properties. Unknown keys, values
-//! out of range and contradictions are errors. Every size is checked before it is used.
+//! Reads manifests: TOML files in which plugins declare their name, needs and limits. Unknown keys,
+//! values out of range and contradictions are errors. Every size is checked before it is used.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,43 +14,44 @@ use crate::key::unhex;
 /// Version of the interface between bytecode and connection that this crate implements.
 pub const ABI: u32 = 2;
 
-/// Maximum length of a name, in bytes.
+/// Maximum length of a plugin's name, in bytes.
 const MAX_NAME: usize = 64;
 /// Maximum length of the author's name, in bytes.
 const MAX_AUTHOR: usize = 128;
-/// Maximum number of operations that a plugin attaches to.
+/// Maximum number of operations that a plugin may attach functions to.
 const MAX_OPERATIONS: usize = 32;
-/// Maximum number of frame types of a plugin.
+/// Maximum number of frame types that a plugin defines.
 const MAX_FRAMES: usize = 8;
-/// Maximum number of operations that a plugin provides, and of other plugins' operations that it
-/// calls.
+/// Maximum number of operations that a plugin provides to other plugins, and of other plugins'
+/// operations that it calls.
 const MAX_PROVIDED: usize = 16;
-/// Maximum number of input words, and of output words, of such an operation.
+/// Maximum number of 8-byte inputs, and of 8-byte outputs, of an operation that a plugin provides.
 pub(crate) const MAX_WORDS: usize = 8;
 /// The largest value of a variable-length integer (RFC 9000 s.16).
 const MAX_VARINT: u64 = (1 << 62) - 1;
-/// The IETF assigns the frame types below this one (RFC 9000 s.22.1.1 and s.22.4).
+/// First frame type that a plugin may use. The IETF assigns the smaller numbers (RFC 9000 s.22.1.1
+/// and s.22.4).
 const FIRST_PRIVATE_FRAME: u64 = 0x40;
 
-/// Reason for refusing a manifest.
+/// Error of reading a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ManifestError {
-    /// The manifest is not UTF-8.
+    /// The manifest is not valid UTF-8.
     #[error("the manifest is not UTF-8")]
     Text,
-    /// The manifest is not TOML, or has unknown keys.
+    /// The manifest is not valid TOML, or has unknown keys.
     #[error("the manifest: {0}")]
     Toml(String),
-    /// A value is invalid.
+    /// A key has an invalid value.
     #[error("the manifest: `{key}` {unfit}")]
     Value {
         /// The key.
         key: String,
-        /// Reason for refusing the key's value.
+        /// Why the value is invalid.
         unfit: Unfit,
     },
-    /// The plugin uses an operation or field whose class it does not declare.
+    /// The plugin uses an operation or field without declaring the class that it needs.
     #[error("the manifest: {what} needs the capability `{class}`: add it to `capabilities`")]
     Undeclared {
         /// Name of the operation or field.
@@ -66,17 +67,17 @@ pub enum ManifestError {
     },
 }
 
-/// Reason for refusing a value of a manifest.
+/// Why a value in a manifest is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Unfit {
-    /// The name is empty, too long, or has other characters.
+    /// The name is empty or too long, or contains a character that is not allowed.
     #[error("must be 1 to {0} of these: lower-case letters, digits, `-`, `_`, `.`")]
     Name(usize),
-    /// The text is empty, too long, or has control characters.
+    /// The text is empty or too long, or contains control characters.
     #[error("must be 1 to {0} printable characters")]
     Printable(usize),
-    /// The version is not three numbers.
+    /// The version does not consist of three numbers.
     #[error("must be three numbers, such as 1.0.0")]
     Version,
     /// The hash is malformed.
@@ -91,25 +92,25 @@ pub enum Unfit {
     /// The memory is not a power of two, or out of range.
     #[error("must be a power of two from 16384 to 16777216")]
     Memory,
-    /// There are too many entries.
+    /// The list has too many entries.
     #[error("has more than {0} entries")]
     Many(usize),
-    /// Two entries are the same.
+    /// The list has the same entry twice.
     #[error("has the same entry twice: {0}")]
     Twice(String),
-    /// There is no such operation or field.
+    /// No operation or field has this name.
     #[error("names {0}, which does not exist")]
     Unknown(String),
     /// The field cannot be set.
     #[error("names {0}, which cannot be set")]
     ReadOnly(String),
-    /// The operation needs a frame type and has none, or it has one but does not exist for each
-    /// frame type.
+    /// The operation exists once for each frame type and the entry names none, or the entry names a
+    /// frame type for an operation without frame types.
     #[error(
         "of {0}: `frame` is required for operations that exist for each frame type, and invalid for all others"
     )]
     Frame(String),
-    /// The operation cannot have `default`.
+    /// The entry has `default`, which this operation does not support.
     #[error(
         "of {0}: `default` requires the anchor `replace` and an operation whose outputs are words only"
     )]
@@ -117,10 +118,10 @@ pub enum Unfit {
     /// The name does not have the form `PLUGIN.NAME` of an operation that a plugin provides.
     #[error("names {0}: write the operation of another plugin as PLUGIN.NAME")]
     Own(String),
-    /// The IETF assigns this frame type.
+    /// The frame type is one that the IETF assigns.
     #[error("must be 0x40 or more, because the IETF assigns the types below")]
     Reserved,
-    /// The plugin attaches to no operation.
+    /// The plugin attaches no function to any operation.
     #[error("is empty: a plugin without operations does nothing")]
     Empty,
     /// The plugin declares a class that no plugin gets.
@@ -131,9 +132,9 @@ pub enum Unfit {
 /// A plugin's version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// Number that increases when a version removes something.
+    /// Major number, which increases when a version removes something.
     pub major: u32,
-    /// Number that increases when a version adds something.
+    /// Minor number, which increases when a version adds something.
     pub minor: u32,
     /// Changes otherwise.
     pub patch: u32,
@@ -145,15 +146,15 @@ impl fmt::Display for Version {
     }
 }
 
-/// Position at which a plugin's function is attached to an operation.
+/// Position of a plugin's function relative to the operation that it is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Anchor {
-    /// The function runs instead of the default.
+    /// The function runs instead of the operation's default implementation.
     Replace,
-    /// The function runs before the operation. It observes and changes nothing.
+    /// The function runs before the operation. It only observes.
     Before,
-    /// The function runs after the operation. It observes and changes nothing.
+    /// The function runs after the operation. It only observes.
     After,
 }
 
@@ -172,14 +173,14 @@ impl fmt::Display for Anchor {
 pub struct Operation {
     /// The operation.
     pub operation: TransportOperation,
-    /// Position at which the function is attached.
+    /// Position of the function relative to the operation.
     pub anchor: Anchor,
     /// Frame type, for an operation that exists once for each frame type. Otherwise `None`.
     pub frame: Option<u64>,
-    /// True if the outputs hold the default's answer when the function is called in place of the
-    /// default.
+    /// True if the default implementation runs first, and the function finds the default's answer
+    /// in its outputs.
     pub default: bool,
-    /// Name of the function in the object.
+    /// Name of the function in the object file.
     pub function: String,
 }
 
@@ -188,11 +189,11 @@ pub struct Operation {
 pub struct Provides {
     /// Name of the operation, a C identifier. Other plugins call it `PLUGIN.NAME`.
     pub name: String,
-    /// Name of the function in the object.
+    /// Name of the function in the object file.
     pub function: String,
-    /// Number of input words.
+    /// Number of 8-byte inputs.
     pub inputs: usize,
-    /// Number of output words.
+    /// Number of 8-byte outputs.
     pub outputs: usize,
 }
 
@@ -201,25 +202,26 @@ pub struct Provides {
 pub struct Calls {
     /// Name of the operation, in the form `PLUGIN.NAME`.
     pub operation: String,
-    /// Number of input words.
+    /// Number of 8-byte inputs.
     pub inputs: usize,
-    /// Number of output words.
+    /// Number of 8-byte outputs.
     pub outputs: usize,
 }
 
-/// A frame type that the plugin defines.
+/// A frame type that a plugin defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Frame {
-    /// Number of the frame type in the manifest. An offer can allot another number on the wire.
+    /// Number of the frame type in the manifest. The number on the wire can differ for each
+    /// connection.
     #[serde(rename = "type")]
     pub frame_type: u64,
     /// True if packets with this frame are ack-eliciting (RFC 9000 s.1.2).
     pub ack_eliciting: bool,
 }
 
-/// A manifest that was checked. It has the name, needs and limits of a plugin, as its author
-/// declares them.
+/// A valid manifest. It has the name, needs and limits of a plugin, as the plugin's author declares
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Manifest {
@@ -227,16 +229,16 @@ pub struct Manifest {
     pub name: String,
     /// Its version.
     pub version: Version,
-    /// Name of the author as the manifest gives it, for people to read. Only the signature proves
-    /// who the author is.
+    /// Name of the author, for people to read. It is not verified: only the signature proves who
+    /// the author is.
     pub author: String,
-    /// Version of the interface that the plugin is written for.
+    /// Version of the plugin interface that the plugin is written for.
     pub abi: u32,
     /// SHA-256 of the object.
     pub code: [u8; 32],
-    /// Classes that the plugin uses.
+    /// Classes of permissions that the plugin declares.
     pub capabilities: BTreeSet<Class>,
-    /// Functions and the operations that they are attached to.
+    /// The plugin's functions, each with the operation that it is attached to.
     pub operations: Vec<Operation>,
     /// Operations that the plugin provides for other plugins.
     pub provides: Vec<Provides>,
@@ -245,19 +247,20 @@ pub struct Manifest {
     pub calls: Vec<Calls>,
     /// Frame types that the plugin defines.
     pub frames: Vec<Frame>,
-    /// Fields that the plugin reads.
+    /// Fields of the connection that the plugin reads.
     pub reads: Vec<Field>,
-    /// Fields that the plugin sets.
+    /// Fields of the connection that the plugin sets.
     pub sets: Vec<Field>,
-    /// Memory of an instance, in bytes.
+    /// Sandbox memory of one instance of the plugin, in bytes.
     pub memory: usize,
-    /// Maximum number of steps of a call.
+    /// Maximum number of steps of one call.
     pub steps: u64,
-    /// Expiry, in seconds since the Unix epoch. The bundle is refused from this time on.
+    /// Expiry, in seconds since the Unix epoch. The bundle is refused from this time on. `None` if
+    /// the plugin never expires.
     pub expires: Option<u64>,
 }
 
-/// The manifest's file as TOML describes it, before it is checked.
+/// The structure of the TOML file, before its values are checked.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -312,8 +315,8 @@ struct Called {
     outputs: u64,
 }
 
-/// Returns the message of an error with its line and column. It omits the text of the manifest,
-/// because the manifest may come from a peer.
+/// Returns an error message with line and column. The message does not quote the manifest, because
+/// the manifest may come from a peer.
 fn located(text: &str, lines: usize, error: &toml::de::Error) -> String {
     let before = error.span().and_then(|span| text.get(..span.start));
     let Some(before) = before else { return error.message().to_owned() };
@@ -330,13 +333,13 @@ fn value(key: &str, unfit: Unfit) -> ManifestError {
 }
 
 impl Manifest {
-    /// Reads a manifest of at most [`crate::MAX_MANIFEST`] bytes.
+    /// Parses a manifest of at most [`crate::MAX_MANIFEST`] bytes.
     pub fn parse(text: &[u8]) -> Result<Manifest, ManifestError> {
         Manifest::parse_behind(text, 0)
     }
 
-    /// Reads a manifest whose first `lines` lines were added by the packer. Line numbers in errors
-    /// do not count them.
+    /// Parses a manifest whose first `lines` lines were added when the bundle was packed. Line
+    /// numbers in errors do not count these lines.
     pub(crate) fn parse_behind(text: &[u8], lines: usize) -> Result<Manifest, ManifestError> {
         if text.len() > crate::MAX_MANIFEST {
             return Err(ManifestError::Toml(format!("more than {} bytes", crate::MAX_MANIFEST)));
@@ -354,12 +357,12 @@ impl Manifest {
         frame.is_some_and(|frame| self.frames.iter().any(|own| own.frame_type == frame))
     }
 
-    /// Returns the class that a function of the plugin needs at its operation.
+    /// Returns the class that the plugin needs for a function at its operation.
     pub fn class_of(&self, operation: &Operation) -> Class {
         class_of(operation.operation, operation.anchor, self.owns(operation.frame))
     }
 
-    /// Returns everything that the plugin uses, with the class that each use needs.
+    /// Returns every operation and field that the plugin uses, with the class that it needs.
     pub fn uses(&self) -> impl Iterator<Item = (String, Class)> {
         let operations = self.operations.iter().map(|one| {
             let what = format!("{} of {}", one.anchor, one.operation);
@@ -375,7 +378,7 @@ impl Manifest {
     }
 }
 
-/// Checks that the plugin declares every class that it uses.
+/// Checks that the manifest declares every class that the plugin needs.
 fn declared(manifest: &Manifest) -> Result<(), ManifestError> {
     for (what, class) in manifest.uses() {
         if class == Class::Never {
@@ -436,7 +439,7 @@ fn identifier(key: &str, text: String) -> Result<String, ManifestError> {
     if fits { Ok(text) } else { Err(value(key, Unfit::Name(MAX_NAME))) }
 }
 
-/// Reads a version: three numbers of at most nine digits each, without leading zeros.
+/// Parses a version: three numbers of at most nine digits each, without leading zeros.
 fn version(text: &str) -> Option<Version> {
     let number = |part: &str| {
         let digits = (1..=9).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit());
@@ -496,7 +499,7 @@ fn c_name(key: &str, text: String) -> Result<String, ManifestError> {
     if fits { Ok(text) } else { Err(value(key, Unfit::Name(MAX_NAME))) }
 }
 
-/// Checks a number of input or output words.
+/// Checks that a number of inputs or outputs is within its limit.
 fn words(key: &str, number: u64) -> Result<usize, ManifestError> {
     let number = usize::try_from(number).ok().filter(|number| *number <= MAX_WORDS);
     number.ok_or_else(|| value(key, Unfit::Range(0, MAX_WORDS as u64)))
@@ -579,7 +582,7 @@ fn fields(
     Ok(found)
 }
 
-/// Returns untrusted text, shortened and with control characters escaped.
+/// Returns untrusted text for a message, shortened and with control characters escaped.
 fn shown(text: &str) -> String {
     text.chars().take(MAX_NAME).flat_map(char::escape_debug).collect()
 }

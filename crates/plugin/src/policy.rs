@@ -1,4 +1,4 @@
-//! The policy of an endpoint's owner, and the decision whether a plugin may run under it.
+//! The policy of an endpoint's owner, and the decision whether a peer's plugin may run under it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,60 +14,62 @@ use crate::manifest::{ABI, Manifest};
 use crate::preamble::Preamble;
 use crate::transparency::Staple;
 
-/// Maximum size of a policy's text, in bytes.
+/// Maximum length of a policy's text, in bytes.
 const MAX_POLICY: usize = 64 << 10;
 
-/// An author in a policy.
+/// An author that a policy names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Author {
-    /// Name that the owner gives the author, for messages.
+    /// Name that the owner gives the author. It is only for messages.
     pub name: String,
     /// Public key of the author.
     pub key: PublicKey,
-    /// Classes that plugins with this author's signature get.
+    /// Classes that the policy grants to plugins with this author's signature.
     pub classes: BTreeSet<Class>,
-    /// Transparency log that must contain the author's plugins. `None` if no log is required.
+    /// Transparency log that must contain this author's plugins. `None` if no log is required.
     pub log: Option<Log>,
 }
 
-/// A transparency log that a policy requires.
+/// A transparency log that a policy requires for plugins of an author.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Log {
     /// Public key of the log.
     pub key: PublicKey,
-    /// Earliest accepted time of the log's head in a proof, in seconds since the Unix epoch. 0
-    /// accepts any time.
+    /// Minimum time of the signed tree head in a plugin's log proof, in seconds since the Unix
+    /// epoch. 0 accepts any time.
     pub since: u64,
 }
 
-/// Limits on plugins of peers.
+/// Limits of a policy on the plugins of peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Maximum size of an object, in bytes.
+    /// Maximum size of a plugin's object, in bytes.
     pub code: usize,
-    /// Maximum memory of an instance, in bytes.
+    /// Maximum sandbox memory of a plugin on one connection, in bytes.
     pub memory: usize,
-    /// Maximum number of steps of a call.
+    /// Maximum number of steps of one call.
     pub steps: u64,
-    /// Steps per second that all plugins of one connection's peer share. A step takes less than two
-    /// nanoseconds.
+    /// Steps per second that all plugins of the peer share on one connection. A step takes less
+    /// than two nanoseconds.
     pub steps_per_second: u64,
-    /// Additional steps of these plugins for each packet that the connection sends or receives.
+    /// Steps that the plugins of the peer get in addition for each packet that the connection sends
+    /// or receives.
     pub steps_per_packet: u64,
-    /// Steps per second that the peer's plugins on all connections of one address share. An address
-    /// is an IPv4 address or an IPv6 /64.
+    /// Steps per second that the plugins of a peer share on all connections of one address. An
+    /// address is an IPv4 address or an IPv6 /64.
     pub address_steps_per_second: u64,
     /// Steps per second that the plugins of all peers share.
     pub process_steps_per_second: u64,
-    /// Maximum number of frame types of a plugin.
+    /// Maximum number of frame types that a plugin defines.
     pub frames: usize,
-    /// Bytes per second that the plugins of one connection's peer may send in their own frames.
+    /// Bytes per second that the plugins of the peer may send on one connection in the frames that
+    /// they define.
     pub frame_bytes_per_second: u64,
-    /// Maximum memory of all plugins of one connection's peer, in bytes. It includes sandboxes,
-    /// programs with their compiled code, and bundles that are being fetched.
+    /// Maximum memory of all plugins of the peer on one connection, in bytes. It includes
+    /// sandboxes, programs with their compiled code, and bundles that are being fetched.
     pub total_memory: usize,
-    /// Maximum memory of the peer's plugins on all connections of one address, in bytes.
+    /// Maximum memory of the peers' plugins on all connections of one address, in bytes.
     pub address_memory: usize,
 }
 
@@ -89,74 +91,75 @@ impl Default for Limits {
     }
 }
 
-/// Permissions that the owner of an endpoint grants to plugins of peers. The default grants nothing.
+/// The permissions that the owner of an endpoint grants to plugins of peers. The default policy
+/// grants none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Classes granted to plugins that are unsigned, or signed by an author that the policy does not name.
+    /// Classes granted to every plugin, even if it is unsigned or its author is not in `authors`.
     pub anyone: BTreeSet<Class>,
-    /// Authors whose signed plugins get classes of their own.
+    /// Authors whose signed plugins get more classes than `anyone`.
     pub authors: Vec<Author>,
-    /// SHA-256 hashes of plugins that are refused whatever their signature is. Each is the hash of an object, of a
-    /// manifest or of a whole bundle.
+    /// SHA-256 hashes of plugins that are refused even with a valid signature. Each is the hash of
+    /// an object, of a manifest or of a whole bundle.
     pub withdrawn: BTreeSet<[u8; 32]>,
-    /// Longest accepted time until a plugin expires. A plugin that expires later, or never, is
-    /// refused. With `None`, plugins may expire at any time or never.
+    /// Maximum time until a plugin expires. A plugin that expires later, or never, is refused. With
+    /// `None`, plugins may expire at any time or never.
     pub max_age: Option<Duration>,
-    /// Limits on memory, steps and code.
+    /// Limits on size, memory, steps and frames.
     pub limits: Limits,
 }
 
-/// Reason for refusing a text as a policy.
+/// Error of reading a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PolicyError {
-    /// The text is not TOML, or has unknown keys.
+    /// The text is not valid TOML, or has unknown keys.
     #[error("the policy: {0}")]
     Toml(String),
-    /// The policy grants a class in a way that cannot take effect.
+    /// The policy grants a class to plugins that can never get this class.
     #[error("the policy grants `{class}` to {whom}: {why}")]
     Class {
         /// Class that cannot be granted.
         class: Class,
         /// Author or side that the policy grants the class to.
         whom: String,
-        /// Reason for which it cannot be granted.
+        /// Why the class cannot be granted.
         why: &'static str,
     },
-    /// A key is malformed.
+    /// An author's or a log's key is malformed.
     #[error("the policy: the key of {0}: a key is written `ed25519:` and 64 hexadecimal digits")]
     Key(String),
-    /// The hash of a withdrawn plugin is malformed.
+    /// A hash in the list of withdrawn plugins is malformed.
     #[error(
         "the policy: `withdrawn` has {0:?}: a hash is written `sha256:` and 64 hexadecimal digits in lower case, as `equic plugin inspect` shows it"
     )]
     Hash(String),
-    /// The `max_age` is malformed.
+    /// The policy's `max_age` is malformed.
     #[error(
         "the policy: `max_age` is {0:?}: write a time of at least a second, such as \"90d\" or \"12h\""
     )]
     MaxAge(String),
-    /// A time is malformed.
+    /// The `since` of a log is malformed.
     #[error(
         "the policy: `since` of the log {log} is {since:?}: write a time such as \"2026-01-31T00:00:00Z\""
     )]
     Since {
         /// Name of the log whose `since` is malformed.
         log: String,
-        /// Text that is not a time.
+        /// The value that is not a time.
         since: String,
     },
-    /// An author refers to a log that the policy does not have.
+    /// The policy requires a log for an author, but does not define that log.
     #[error(
         "the policy: {author}'s plugins must be in the log {log}, but the policy has no key of this log: add a [[log]]"
     )]
     NoLog {
         /// Name of the author.
         author: String,
-        /// Name of the log.
+        /// Name of the undefined log.
         log: String,
     },
-    /// A log is listed twice.
+    /// Two logs of the policy have the same name.
     #[error("the policy has the log {0} twice: remove one of them")]
     LogTwice(String),
     /// Two authors have the same key.
@@ -198,7 +201,7 @@ struct NamedLog {
 }
 
 impl Policy {
-    /// Reads a policy. An empty text grants nothing.
+    /// Parses a policy. An empty text grants nothing.
     pub fn parse(text: &str) -> Result<Policy, PolicyError> {
         if text.len() > MAX_POLICY {
             return Err(PolicyError::Toml(format!("more than {MAX_POLICY} bytes")));
@@ -231,7 +234,7 @@ impl Policy {
         Ok(Policy { anyone, authors, withdrawn, max_age, limits: file.limits })
     }
 
-    /// Returns the classes that at least one author's plugins may get.
+    /// Returns the classes that plugins of at least one author may get.
     pub fn granted_to_somebody(&self) -> BTreeSet<Class> {
         let named = self.authors.iter().flat_map(|author| &author.classes);
         self.anyone.iter().chain(named).copied().collect()
@@ -242,7 +245,7 @@ impl Policy {
     }
 }
 
-/// Reads a policy's logs, by name.
+/// Returns the logs that a policy defines, with their names.
 fn logs(named: Vec<NamedLog>) -> Result<Vec<(String, Log)>, PolicyError> {
     let mut logs: Vec<(String, Log)> = Vec::with_capacity(named.len());
     for NamedLog { name, key, since } in named {
@@ -260,7 +263,7 @@ fn logs(named: Vec<NamedLog>) -> Result<Vec<(String, Log)>, PolicyError> {
     Ok(logs)
 }
 
-/// Refuses grants that can have no effect, because they are probably mistakes.
+/// Returns an error for a grant that can have no effect, because it is probably a mistake.
 fn can_be_granted(classes: &BTreeSet<Class>, whom: &str, signed: bool) -> Result<(), PolicyError> {
     for class in classes {
         let why = match class.requires() {
@@ -275,14 +278,14 @@ fn can_be_granted(classes: &BTreeSet<Class>, whom: &str, signed: bool) -> Result
     Ok(())
 }
 
-/// Permissions that a plugin gets: those that it declares, and no others.
+/// The permissions of a plugin that may run: those that its manifest declares, and no others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
     classes: BTreeSet<Class>,
 }
 
 impl Granted {
-    /// Returns all classes. It serves to examine the code of a plugin that does not run.
+    /// Returns all permissions, for examining the code of a plugin without running it.
     pub(crate) fn everything() -> Granted {
         Granted { classes: Class::ALL.iter().copied().collect() }
     }
@@ -303,22 +306,22 @@ impl Granted {
     }
 }
 
-/// Reason for refusing a plugin.
+/// Why a plugin may not run.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The plugin is written for another interface version.
+    /// The plugin is written for another version of the plugin interface (ABI).
     #[error("it is written for ABI {0}, but this endpoint has ABI {ABI}")]
     Abi(u32),
     /// The plugin has expired.
     #[error("it expired at Unix time {0}")]
     Expired(u64),
-    /// The policy has withdrawn the plugin.
+    /// The policy lists a hash of the plugin as withdrawn.
     #[error("the policy has withdrawn it: its {what} has the hash {hash}")]
     Withdrawn {
         /// Part of the bundle that has the withdrawn hash: object, manifest or whole bundle.
         what: &'static str,
-        /// Hash as the policy writes it.
+        /// The withdrawn hash, as the policy writes it.
         hash: String,
     },
     /// The plugin is valid for longer than the policy's `max_age`.
@@ -327,19 +330,19 @@ pub enum Refusal {
         expires.map_or("it never expires".to_owned(), |at| format!("it expires at Unix time {at}"))
     )]
     ValidTooLong {
-        /// Expiry, in seconds since the Unix epoch. `None` if it never expires.
+        /// Expiry of the plugin, in seconds since the Unix epoch. `None` if it never expires.
         expires: Option<u64>,
-        /// Latest expiry that the policy accepts now, in the same unit.
+        /// Latest expiry that the policy accepts now, in seconds since the Unix epoch.
         latest: u64,
     },
-    /// The log's head in the plugin's proof is older than the policy permits.
+    /// The signed tree head in the plugin's log proof is older than the policy permits.
     #[error(
         "its proof is for the log's head at Unix time {time}, but the policy requires {since} or later: `equic plugin log staple` makes a new proof"
     )]
     OldProof {
-        /// Time of the head, in seconds since the Unix epoch.
+        /// Time of the tree head, in seconds since the Unix epoch.
         time: u64,
-        /// Earliest time that the policy accepts, in the same unit.
+        /// Minimum time that the policy accepts, in seconds since the Unix epoch.
         since: u64,
     },
     /// The plugin exceeds a limit of the policy.
@@ -347,49 +350,50 @@ pub enum Refusal {
     TooLarge {
         /// Name of the quantity that exceeds the limit.
         what: &'static str,
-        /// Amount that the plugin needs, in the quantity's unit.
+        /// Amount that the plugin declares, in the quantity's unit.
         found: u64,
-        /// Maximum that the policy allows, in the same unit.
+        /// Maximum that the policy allows, in the quantity's unit.
         limit: u64,
     },
-    /// The plugin has frames that are not ack-eliciting. The congestion window does not limit them
-    /// (RFC 9002 s.2), so a peer's plugin could send without limit.
+    /// The plugin defines frames that are not ack-eliciting. The congestion window does not limit
+    /// such frames (RFC 9002 s.2), so a peer's plugin could send without limit.
     #[error(
         "its frames of type {0:#x} are not ack-eliciting, but all frames of a peer's plugin must be"
     )]
     Silent(u64),
-    /// The policy permits no plugins, or no plugins of this author.
+    /// The policy grants nothing to plugins of this author, or to unsigned plugins.
     #[error("the policy permits no plugin {}", author.map_or("without a signature".to_owned(), |key| format!("signed by {key}")))]
     NotAccepted {
         /// Public key that signed the bundle. `None` if the bundle is not signed.
         author: Option<PublicKey>,
     },
-    /// The bundle has no proof that it is in the log that the policy requires for its author.
+    /// The policy requires that a log contains plugins of this author, but the bundle has no proof
+    /// that it does.
     #[error(
         "it has no proof that it is in the log {log}, which the policy requires for {author}'s plugins"
     )]
     NotLogged {
-        /// Name that the policy gives the author.
+        /// Name of the author in the policy.
         author: String,
-        /// Public key of the required log.
+        /// Public key of the log that the policy requires.
         log: PublicKey,
     },
-    /// The plugin needs a class that the policy does not grant to it.
+    /// The plugin needs a class that the policy does not grant to this plugin.
     #[error("{what} needs `{class}`, which the policy does not grant")]
     NotGranted {
         /// Name of the operation or field that needs the class.
         what: String,
-        /// Class that is needed.
+        /// The class.
         class: Class,
     },
-    /// The plugin needs a class that requires the signature of an author in the policy.
+    /// The plugin needs a class that only plugins signed by an author of the policy can get.
     #[error(
         "{what} needs `{class}`, which requires the signature of an author that the policy names"
     )]
     NotSigned {
         /// Name of the operation or field that needs the class.
         what: String,
-        /// Class that is needed.
+        /// The class.
         class: Class,
     },
     /// The plugin needs a class that a peer's plugin never gets.
@@ -397,7 +401,7 @@ pub enum Refusal {
     OfThePeer {
         /// Name of the operation or field that needs the class.
         what: String,
-        /// Class that is needed.
+        /// The class.
         class: Class,
     },
     /// The plugin uses an operation or field that is not available to plugins.
@@ -408,9 +412,9 @@ pub enum Refusal {
     },
 }
 
-/// Decides whether a plugin may run, and what it is granted. `now` is in seconds since the Unix
-/// epoch. The owner's own plugins need no policy, because the owner chose them. They get everything
-/// that they declare, except the class [`Class::Never`].
+/// Decides whether a plugin may run, and returns its permissions. `now` is in seconds since the
+/// Unix epoch. The owner's own plugins need no policy, because the owner chose them. They get
+/// everything that they declare, except the class [`Class::Never`].
 pub fn decide(
     bundle: &Bundle<'_>,
     origin: Origin,
@@ -425,8 +429,8 @@ pub fn decide(
 }
 
 /// Decides about a peer's plugin as [`decide`] does, but before its object has arrived. It uses the
-/// hash from the offer. The proof that the bundle is in a log follows the object, so here only the
-/// presence of a proof is checked.
+/// bundle hash from the offer. A log proof follows the object, so this function only checks that
+/// the bundle has one.
 pub(crate) fn decide_early(
     preamble: &Preamble<'_>,
     hash: [u8; 32],
@@ -437,7 +441,7 @@ pub(crate) fn decide_early(
     decide_by(preamble, || hash, in_log, Origin::Peer, policy, now)
 }
 
-/// Error: the bundle has no proof that it is in the log.
+/// Error: the bundle has no proof that the required log contains it.
 struct NotInLog;
 
 fn decide_by(
@@ -469,7 +473,7 @@ fn decide_by(
     for (what, class) in manifest.uses() {
         granted(what, class, author, origin, policy)?;
     }
-    // Declared classes are checked even if the plugin does not use them.
+    // A declared class needs a grant even if the plugin does not use it.
     for class in &manifest.capabilities {
         granted("its manifest".to_owned(), *class, author, origin, policy)?;
     }
@@ -531,7 +535,7 @@ fn granted(
         },
         (Requires::Nothing, Origin::Peer) => {
             let by_name = named.is_some_and(|author| author.classes.contains(&class));
-            // A named author also has the classes of `anyone`.
+            // An author in the policy also has the classes of `anyone`.
             let may = by_name || policy.anyone.contains(&class);
             if may { Ok(()) } else { Err(Refusal::NotGranted { what, class }) }
         }

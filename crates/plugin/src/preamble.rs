@@ -1,33 +1,36 @@
-//! The preamble is the part of a bundle before its object. It has the header with all lengths, the
-//! author's key and signature, and the manifest. A receiver checks it before the object arrives.
+//! Reads the preamble of a bundle, which is the part before the object: the header with all
+//! lengths, the author's key and signature, and the manifest. A receiver checks the preamble before
+//! the object arrives.
 
 use crate::bundle::{BundleError, MAX_CODE, MAX_MANIFEST};
 use crate::key::{KEY, PublicKey, SIGNATURE};
 use crate::manifest::Manifest;
 use crate::transparency::staple_length;
 
-/// The first eight bytes of a bundle. The last of them is the version of the format.
+/// The first eight bytes of a bundle. The last of these bytes is the version of the format.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89QPLUG\n\x01";
-/// Size of the header, in bytes: the magic bytes (8), the length of the manifest (2), the length of
-/// the object (4), a flag for the signature (1), and a byte for the staple. That byte is 0 without
-/// a staple, otherwise 1 plus the number of hashes.
+/// Size of a bundle's header, in bytes: the magic bytes (8), the length of the manifest (2), the
+/// length of the object (4), a flag for the signature (1), and a byte for the staple (the proof
+/// that a log contains the bundle). That last byte is 0 without a staple, otherwise 1 plus the
+/// number of hashes in the staple.
 pub(crate) const HEADER: usize = 16;
 
 /// Maximum size of a preamble, in bytes.
 pub(crate) const MAX_PREAMBLE: usize = HEADER + KEY + SIGNATURE + MAX_MANIFEST;
 
-/// The header of a bundle: the lengths of its parts.
+/// The header of a bundle, which has the lengths of the bundle's parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     manifest: usize,
     pub(crate) code: usize,
     signed: bool,
-    /// Size of the staple in bytes, or 0 if there is no staple.
+    /// Size of the staple (the proof that a log contains the bundle) in bytes, or 0 if the bundle
+    /// has no staple.
     staple: usize,
 }
 
 impl Header {
-    /// Reads the header of a bundle, which is at the beginning of these bytes.
+    /// Reads the header at the beginning of a bundle.
     pub(crate) fn read(bundle: &[u8]) -> Result<Header, BundleError> {
         let bytes: &[u8; HEADER] = bundle.first_chunk().ok_or(BundleError::Magic)?;
         let [m0, m1, m2, m3, m4, m5, m6, m7, t0, t1, c0, c1, c2, c3, signed, hashes] = *bytes;
@@ -58,25 +61,25 @@ impl Header {
         Ok(Header { manifest, code, signed: signed == 1, staple })
     }
 
-    /// Returns the number of bytes before the object.
+    /// Returns the size of the preamble, which is everything before the object, in bytes.
     pub(crate) fn preamble(&self) -> usize {
         HEADER + if self.signed { KEY + SIGNATURE } else { 0 } + self.manifest
     }
 
-    /// Returns the length of the bundle.
+    /// Returns the length of the whole bundle, in bytes.
     pub(crate) fn total(&self) -> usize {
         self.preamble() + self.code + self.staple
     }
 }
 
-/// A preamble that was read. Its lengths and its manifest are valid, and so is its signature if it has one.
+/// A preamble whose lengths and manifest are valid, and whose signature is valid if it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Preamble<'b> {
     pub(crate) header: Header,
     pub(crate) manifest: Manifest,
-    /// The manifest as its author wrote it.
+    /// The manifest's text as its author wrote it.
     pub(crate) text: &'b [u8],
-    /// Author and signature.
+    /// The author's public key and signature, or `None` if the bundle is not signed.
     pub(crate) signed: Option<(PublicKey, &'b [u8; SIGNATURE])>,
 }
 
@@ -110,8 +113,8 @@ impl<'b> Preamble<'b> {
         self.signed.map(|(author, _)| author)
     }
 
-    /// Returns `true` if a staple follows the object. Its proof is checked when the staple has
-    /// arrived.
+    /// Returns `true` if a staple (a log proof) follows the object. The proof itself is checked
+    /// when the staple has arrived.
     pub(crate) fn has_staple(&self) -> bool {
         self.header.staple > 0
     }

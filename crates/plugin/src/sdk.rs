@@ -1,5 +1,5 @@
-//! Generates the C headers for plugins from tables: the transport's operations and fields, and the
-//! helpers in `runtime/abi.rs`. `make header` writes the headers to `plugins/sdk`.
+//! Generates the C headers that plugins include, from tables: the transport's operations and
+//! fields, and the helpers in `runtime/abi.rs`. `make header` writes the headers to `plugins/sdk`.
 
 use std::fmt::Write as _;
 
@@ -9,24 +9,25 @@ use crate::class::{Class, class_of};
 use crate::manifest::{ABI, Anchor};
 use crate::runtime::HELPERS;
 
-/// Maximum width of a comment line, in columns.
+/// Maximum width of a comment line in the headers, in columns.
 const WIDTH: usize = 100;
 
-/// A helper of the interface. This is for other hosts of plugins, and for programs that check
-/// bytecode.
+/// A helper (host function) of the plugin interface, for other hosts of plugins and for programs
+/// that check bytecode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HelperInfo {
     /// Number by which bytecode calls the helper. It is never reused.
     pub number: u32,
     /// C name of the helper.
     pub name: &'static str,
-    /// C parameters with their types, or `void`.
+    /// The helper's C parameters with their types, or `void`.
     pub parameters: &'static str,
-    /// Number of steps that a call costs, without the cost of the bytes in its arguments.
+    /// Number of steps that a call costs, in addition to the cost of the bytes that its arguments
+    /// refer to.
     pub cost: u32,
 }
 
-/// Returns all helpers of the interface version [`ABI`], sorted by number.
+/// Returns all helpers of version [`ABI`] of the plugin interface, sorted by number.
 pub fn helpers() -> impl Iterator<Item = HelperInfo> {
     HELPERS.iter().map(|one| HelperInfo {
         number: one.number,
@@ -36,20 +37,20 @@ pub fn helpers() -> impl Iterator<Item = HelperInfo> {
     })
 }
 
-/// A C header for plugins.
+/// A C header that plugins include.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// File name of the header.
+    /// File name, without a folder.
     pub name: &'static str,
     /// Content of the file, in C.
     pub text: String,
 }
 
-/// The line of `equic_plugin.h` that includes the other header.
+/// The line with which `equic_plugin.h` includes the other header.
 const INCLUDE: &str = "#include \"equic_operations.h\"\n";
 
-/// Returns the C headers for plugins. Both must be in one folder. A plugin includes the first,
-/// `equic_plugin.h`, which includes the second.
+/// Returns the two C headers for plugins, which must be in the same folder. A plugin includes the
+/// first, `equic_plugin.h`, which includes the second.
 pub fn headers() -> [Header; 2] {
     [
         Header { name: "equic_plugin.h", text: plugin_header() },
@@ -57,15 +58,15 @@ pub fn headers() -> [Header; 2] {
     ]
 }
 
-/// Returns the full text that `#include <equic_plugin.h>` inserts, for compilers without an include
-/// folder.
+/// Returns the full text that `#include <equic_plugin.h>` would insert, for compilers that have no
+/// folder with headers.
 pub fn included_headers() -> String {
     let [plugin, operations] = headers();
     plugin.text.replace(INCLUDE, &operations.text)
 }
 
-/// The memory functions that C programs expect. The empty `asm` keeps clang from replacing a
-/// function's loop with a call of the same function.
+/// The memory functions that clang expects C programs to have. The empty `asm` keeps clang from
+/// compiling a function's loop into a call of that same function.
 const MEMORY: &str = "\
 /* Plugins have no libc: no other headers, no malloc, no printf. Only these four functions exist. For a small constant
  * length, prefer __builtin_memcpy and __builtin_memset, which clang expands to fewer instructions. An assignment of a
@@ -276,7 +277,7 @@ pub fn plain(text: &str) -> String {
         }
     }
     out.push_str(rest);
-    // C plugins call the corresponding helper instead of the method of a native hook's context.
+    // A plugin in C calls a helper where a native hook calls the method of its context.
     out.replace('`', "").replace("HookContext::", "equic_")
 }
 

@@ -1,4 +1,4 @@
-//! Tests which bundles and manifests are accepted, and that all others are refused.
+//! Tests that valid bundles and manifests are accepted, and that all others are refused.
 
 mod common;
 
@@ -136,7 +136,7 @@ fn what_cannot_be_packed() {
     assert_eq!(pack(&text, &vec![0; MAX_CODE + 1], None), Err(PackError::Code(MAX_CODE + 1)));
     let long = manifest(OBSERVE, &"#".repeat(MAX_MANIFEST), "");
     assert!(matches!(pack(&long, CODE, None), Err(PackError::Manifest(ManifestError::Toml(_)))));
-    // The manifest must not have a `code` key, because `pack` adds it.
+    // `pack` adds the `code` key, so a manifest that already has this key must be refused.
     assert!(pack(&format!("{}{text}", hash()), CODE, None).is_err());
 }
 

@@ -1,4 +1,4 @@
-//! Tests the decisions of an owner's policy.
+//! Tests the decisions under an owner's policy.
 
 mod common;
 
@@ -7,7 +7,7 @@ use equic_plugin::{Bundle, Class, Granted, Origin, Policy, PolicyError, Refusal,
 
 const NOW: u64 = 1_800_000_000;
 
-/// Returns the policy's decision about a peer's plugin.
+/// Returns the decision about a peer's plugin with this manifest and signature.
 fn peers(policy: &Policy, manifest: &str, signed_by: Option<u8>) -> Result<Granted, Refusal> {
     of(Origin::Peer, policy, manifest, signed_by)
 }
@@ -26,7 +26,7 @@ fn policy(text: &str) -> Policy {
     Policy::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// Returns a policy that grants classes to the author with key 7.
+/// Returns a policy that grants these classes to the author with key 7.
 fn naming(classes: &str) -> Policy {
     policy(&format!(
         "[[author]]\nname = \"ann\"\nkey = \"{}\"\nclasses = [{classes}]\n",
@@ -48,7 +48,8 @@ fn the_default_policy_accepts_nothing() {
     }
 }
 
-/// Tests each class for the owner's plugins and the peer's, with each kind of signature.
+/// Tests the decision about each class: for the owner's plugins and for a peer's, with each kind of
+/// signature.
 #[test]
 fn every_class_in_every_way() {
     let everything = r#""observe", "tune", "frames", "raise", "choose""#;
@@ -73,8 +74,8 @@ fn every_class_in_every_way() {
         let granted = |decided: &Result<Granted, Refusal>| {
             decided.as_ref().is_ok_and(|granted| granted.has(class))
         };
-        // First no signature, then that of an unknown author. Below, that of an author in the
-        // policy.
+        // The plugin is first unsigned, and then signed by an author that is not in the policy.
+        // After this loop, it is signed by an author in the policy.
         for author in [None, Some(8)] {
             let decided = peers(&anyone, &text, author);
             assert_eq!(granted(&decided), open, "{class}: {decided:?}");
@@ -82,7 +83,7 @@ fn every_class_in_every_way() {
         }
         let decided = peers(&naming(everything), &text, Some(7));
         assert_eq!(granted(&decided), signed, "{class}: {decided:?}");
-        // The owner's own plugin must get what it declares.
+        // The owner's own plugin must get every class that it declares.
         assert!(granted(&of(Origin::Own, &Policy::default(), &text, None)), "{class}");
     }
 }
@@ -112,8 +113,8 @@ fn refusals_have_names() {
     );
 }
 
-/// A plugin that declares a class must be granted the class, even if it does not use it. Otherwise
-/// it is refused.
+/// A plugin must be refused unless it is granted every class that it declares, even if it does not
+/// use the class.
 #[test]
 fn what_is_declared_is_held_to_the_policy() {
     let anyone = policy(r#"anyone = ["observe"]"#);
@@ -146,7 +147,7 @@ fn time_size_and_abi() {
         peers(&anyone, &steps, None),
         Err(Refusal::TooLarge { what: "number of steps", .. })
     ));
-    // The policy's limits must not apply to the owner's own plugins.
+    // The limits of the policy must not apply to the owner's own plugins.
     assert!(of(Origin::Own, &anyone, &steps, None).is_ok());
 
     assert!(matches!(refused(&anyone, "expires = \"2020-01-01T00:00:00Z\""), Refusal::Expired(_)));
@@ -164,8 +165,8 @@ fn time_size_and_abi() {
     }
 }
 
-/// The congestion window does not limit frames that are not ack-eliciting, so a peer's plugin with
-/// such frames must be refused.
+/// A peer's plugin with frames that are not ack-eliciting must be refused, because the congestion
+/// window does not limit such frames.
 #[test]
 fn frames_of_a_peer_are_acknowledged() {
     let anyone = policy(r#"anyone = ["observe", "frames"]"#);
@@ -219,8 +220,8 @@ fn digest(hash: [u8; 32]) -> String {
     hash.iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// A withdrawn plugin must be refused even though its signature is valid, because the peer chooses
-/// the version that it offers.
+/// A withdrawn plugin must be refused although its signature is valid, because the peer chooses
+/// which version it offers.
 #[test]
 fn withdrawn_plugins_are_refused_whoever_signed_them() {
     let bytes = bundle(&observes(), Some(&key(7)));
@@ -238,14 +239,14 @@ fn withdrawn_plugins_are_refused_whoever_signed_them() {
         let policy = policy(&format!("withdrawn = [\"{hash}\"]\n{named}"));
         let refused = Err(Refusal::Withdrawn { what, hash: hash.clone() });
         assert_eq!(decide(&wanted, Origin::Peer, &policy, NOW), refused);
-        // With another signature, the bundle's hash changes, but those of the manifest and the
-        // object do not.
+        // With another signature, the hash of the bundle changes, but the hashes of the manifest
+        // and of the object do not.
         for signer in [None, Some(8)] {
             let decided = peers(&policy, &observes(), signer);
             assert_eq!(decided == refused, what != "bundle", "{what} {signer:?}: {decided:?}");
         }
-        // The owner's own plugin must be accepted, and so must a plugin that the hash does not
-        // match.
+        // The owner's own plugin must be accepted in spite of the hash, and so must a plugin that
+        // does not have this hash.
         assert!(decide(&wanted, Origin::Own, &policy, NOW).is_ok());
         if what != "object" {
             let other = manifest(r#""observe""#, "expires = \"2100-01-01T00:00:00Z\"", "");

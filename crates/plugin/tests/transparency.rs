@@ -1,4 +1,4 @@
-//! Tests transparency logs: which proofs are valid, what policies require, and what a monitor
+//! Tests transparency logs: which proofs are valid, which logs policies require, and what a monitor
 //! finds.
 
 mod common;
@@ -14,22 +14,22 @@ use equic_plugin::{
 use tempfile::TempDir;
 
 const NOW: u64 = 1_800_000_000;
-/// Seeds of keys: the log's, another log's, and those of two authors.
+/// Seeds of the signing keys: the log's, another log's, and those of two authors.
 const LOG: u8 = 1;
 const OTHER: u8 = 2;
 const ANN: u8 = 7;
 const BEN: u8 = 8;
-/// Size of a signed bundle before its manifest, and of a staple before its hashes, in bytes.
+/// Number of bytes before the manifest of a signed bundle, and before the hashes of a staple.
 const SIGNED: usize = 16 + 96;
 const STAPLE: usize = 120;
 
-/// Returns a signed bundle with this patch number in its version.
+/// Returns a signed bundle of a plugin with this patch number in its version.
 fn plugin(author: u8, patch: usize) -> Vec<u8> {
     let text = manifest(r#""observe""#, "", "").replace("1.2.3", &format!("1.2.{patch}"));
     bundle(&text, Some(&key(author)))
 }
 
-/// Returns a log with this many plugins of Ann.
+/// Returns the folder of a log with this many plugins of the author Ann.
 fn log_of(number: u8, plugins: usize) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     Log::create(folder.path(), &key(number), NOW).unwrap();
@@ -39,7 +39,7 @@ fn log_of(number: u8, plugins: usize) -> TempDir {
     folder
 }
 
-/// Adds a bundle to a log, and returns the bundle with the proof.
+/// Adds a bundle to a log, and returns the bundle with its log proof.
 fn append(folder: &Path, number: u8, bytes: &[u8]) -> Vec<u8> {
     let bundle = Bundle::parse(bytes).unwrap();
     let proof = Log::append(folder, &bundle, &key(number), NOW).unwrap();
@@ -66,7 +66,7 @@ fn a_bundle_carries_the_proof_that_it_is_in_a_log() {
         // Adding the same bundle again must return the same proof.
         assert_eq!(append(log.path(), LOG, &stapled), stapled);
     }
-    // An older bundle gets a proof for the present tree, without the log's key.
+    // A bundle that was added earlier must get a proof for the present tree without the log's key.
     let (log, first) = (Log::open(log.path()).unwrap(), plugin(ANN, 0));
     let first = Bundle::parse(&first).unwrap();
     let stapled = staple(&first, &log.staple(&first).unwrap()).unwrap();
@@ -75,13 +75,13 @@ fn a_bundle_carries_the_proof_that_it_is_in_a_log() {
         log.staple(&Bundle::parse(&plugin(ANN, 10)).unwrap()),
         Err(LogError::Missing)
     ));
-    // A new signature must remove the proof.
+    // Signing a bundle again must remove its log proof.
     let again = sign(&Bundle::parse(&stapled).unwrap(), &key(BEN));
     assert_eq!(Bundle::parse(&again).unwrap().staple(), None);
 }
 
-/// Flips each byte of a proof in turn, and moves proofs to other bundles. All of them must be
-/// refused.
+/// Flips each byte of a log proof in turn, and moves log proofs to other bundles. Every such bundle
+/// must be refused.
 #[test]
 fn forged_proofs_and_those_of_other_bundles_are_refused() {
     let log = log_of(LOG, 5);
@@ -92,14 +92,14 @@ fn forged_proofs_and_those_of_other_bundles_are_refused() {
         forged[at] ^= 1;
         assert!(matches!(parse(&forged), Err(BundleError::Staple(_))), "byte {at}");
     }
-    // Another bundle with this proof, of the same log, author and length.
+    // The proof is moved to another bundle of the same log, author and length.
     let other = plugin(ANN, 4);
     assert_eq!(other.len(), from);
     let mut moved = other.clone();
     moved[15] = stapled[15];
     moved.extend_from_slice(&stapled[from..]);
     assert!(matches!(parse(&moved), Err(BundleError::Staple(_))));
-    // The same manifest, signed by another author.
+    // The proof is moved to the same manifest with another author's signature.
     let mut stolen = plugin(BEN, 5);
     stolen[15] = stapled[15];
     stolen.extend_from_slice(&stapled[from..]);
@@ -107,7 +107,7 @@ fn forged_proofs_and_those_of_other_bundles_are_refused() {
     let proof = Bundle::parse(&stapled).unwrap().staple().unwrap().clone();
     let other = Bundle::parse(&other).unwrap();
     assert!(matches!(staple(&other, &proof), Err(BundleError::Staple(_))));
-    // Lengths that do not match, and a proof in a bundle without a signature.
+    // The lengths in the header do not match, or the bundle has a proof but no signature.
     for (byte, value) in [(15, stapled[15] + 1), (15, stapled[15] - 1), (15, 0), (15, 255), (14, 0)]
     {
         let mut wrong = stapled.clone();
@@ -122,7 +122,8 @@ fn forged_proofs_and_those_of_other_bundles_are_refused() {
     assert!(from > SIGNED);
 }
 
-/// If a policy requires an author's signature and a log, a plugin must have both.
+/// If a policy requires a log for an author, a plugin must have both the author's signature and a
+/// proof by that log.
 #[test]
 fn a_policy_can_want_a_log() {
     let text = |log: &str| {
@@ -149,8 +150,8 @@ fn a_policy_can_want_a_log() {
     assert!(matches!(decided(&bens, Origin::Peer), Err(Refusal::NotAccepted { .. })));
     // The owner's own plugins need neither a log nor a signature.
     assert_eq!(decided(&signed, Origin::Own), Ok(()));
-    // A plugin of this author must be refused without a proof, even if its classes are granted to
-    // anyone.
+    // A plugin of this author must be refused without a log proof, even if the policy grants its
+    // classes to anyone.
     let open = Policy::parse(&format!("anyone = [\"observe\"]\n{}", text("ours"))).unwrap();
     let hidden = Bundle::parse(&signed).unwrap();
     assert!(matches!(decide(&hidden, Origin::Peer, &open, NOW), Err(Refusal::NotLogged { .. })));
@@ -163,8 +164,8 @@ fn a_policy_can_want_a_log() {
     assert!(matches!(Policy::parse(keyless), Err(PolicyError::Key(_))));
 }
 
-/// If a policy has a `since`, a proof with an older head must be refused, because it does not show
-/// the log's present content.
+/// If the policy has a `since` for a log, a proof with an older tree head must be refused, because
+/// it does not show the present content of the log.
 #[test]
 fn a_policy_can_want_a_new_head_of_a_log() {
     let text = |since: &str| {
@@ -177,7 +178,7 @@ fn a_policy_can_want_a_new_head_of_a_log() {
     };
     let folder = log_of(LOG, 1);
     let stapled = append(folder.path(), LOG, &plugin(ANN, 0));
-    // The head was signed at `NOW`, which is 2027-01-15T08:00:00Z.
+    // The tree head was signed at `NOW`, which is 2027-01-15T08:00:00Z.
     for (since, refused) in [
         ("2027-01-15T07:59:59Z", None),
         ("2027-01-15T08:00:00Z", None),
@@ -193,7 +194,7 @@ fn a_policy_can_want_a_new_head_of_a_log() {
     assert_eq!(said, PolicyError::Since { log, since });
 }
 
-/// Returns the proof in a bundle.
+/// Returns the log proof in a bundle.
 fn proof_of(stapled: &[u8]) -> equic_plugin::transparency::Staple {
     Bundle::parse(stapled).unwrap().staple().unwrap().clone()
 }
@@ -216,21 +217,22 @@ fn a_monitor_sees_a_log_grow() {
     assert!(matches!(check(&log, key(OTHER).public(), None, &[]), Err(Alarm::AnotherLog { .. })));
 }
 
-/// A monitor must detect a log that removes entries, changes them, or shows different trees, even
-/// though each head has a valid signature.
+/// A monitor must notice if a log removes entries, changes them, or shows different trees to
+/// different readers, even though each tree head has a valid signature.
 #[test]
 fn a_log_that_takes_back_what_it_said_is_found() {
     let ours = key(LOG).public();
     let open = |folder: &TempDir| Log::open(folder.path()).unwrap();
     let honest = log_of(LOG, 4);
     let known = *open(&honest).head();
-    // Truncated: the same log has fewer entries than before.
+    // Truncated: the log has fewer entries than at the last check.
     let truncated = log_of(LOG, 3);
     assert!(matches!(
         check(&open(&truncated), ours, Some(&known), &[]),
         Err(Alarm::Truncated { known: 4, present: 3 })
     ));
-    // Forked: one entry differs. The test checks a log of the same length and a longer one.
+    // Forked: one entry differs from the last check. The forked log is first as long as before, and
+    // then longer.
     let forked = tempfile::tempdir().unwrap();
     Log::create(forked.path(), &key(LOG), NOW).unwrap();
     for (before, patch) in [0, 9, 2, 3, 4].into_iter().enumerate() {
@@ -240,11 +242,11 @@ fn a_log_that_takes_back_what_it_said_is_found() {
             assert!(matches!(checked, Err(Alarm::Forked { size: 4 })), "{checked:?}");
         }
     }
-    // The log shows one tree to the monitor, and another tree to the plugin's users.
+    // The log shows one tree to the monitor, and another tree to the users of the plugin.
     let stapled = append(forked.path(), LOG, &plugin(ANN, 9));
     let checked = check(&open(&honest), ours, None, &[proof_of(&stapled)]);
     assert!(matches!(checked, Err(Alarm::Truncated { .. } | Alarm::Forked { .. })), "{checked:?}");
-    // The time of the log's head goes backwards.
+    // The time of the log's tree head is before that of the last check.
     let later = tempfile::tempdir().unwrap();
     Log::create(later.path(), &key(LOG), NOW + 9).unwrap();
     let known = *open(&later).head();
@@ -255,7 +257,8 @@ fn a_log_that_takes_back_what_it_said_is_found() {
     ));
 }
 
-/// A monitor must compare the entries that it has seen with their leaves at every check.
+/// At every check, a monitor must compare all entries with their leaves, including those that it
+/// has seen.
 #[test]
 fn monitor_finds_old_entries_that_were_exchanged() {
     let ours = key(LOG).public();
@@ -275,8 +278,8 @@ fn monitor_finds_old_entries_that_were_exchanged() {
         let new = check(&log, ours, None, &[]);
         assert!(matches!(new, Err(Alarm::Log(_))), "{what}: {new:?}");
     };
-    // Replaces an entry with another entry of the log, an entry that only another log has, a
-    // truncated entry, and nothing.
+    // The entry is replaced with another entry of the log, with an entry of another log, with a
+    // truncated entry, and with nothing.
     fs::copy(entry(3), entry(1)).unwrap();
     finds("another entry");
     let elsewhere = log_of(LOG, 0);
@@ -328,7 +331,8 @@ fn a_damaged_log_is_refused_and_not_added_to() {
         let added = Bundle::parse(&added).unwrap();
         assert!(Log::append(folder.path(), &added, &key(LOG), NOW).is_err(), "{name}");
     }
-    // A leaf whose entry was not completed must not count as a part of the log.
+    // A leaf beyond the size in the tree head must not count as part of the log, because writing
+    // its entry was not completed.
     let folder = damage("leaves", &|bytes| bytes.extend_from_slice(&[1; 32]));
     assert_eq!(Log::open(folder.path()).unwrap().tree().size(), 3);
     append(folder.path(), LOG, &plugin(ANN, 9));
@@ -356,7 +360,7 @@ fn logs_take_what_they_can_stand_for() {
     let signed = plugin(ANN, 5);
     assert!(matches!(append(&Bundle::parse(&signed).unwrap(), OTHER), LogError::Key { .. }));
     assert!(Log::create(folder.path(), &key(LOG), NOW).is_err(), "there is a log");
-    // Heads and entries must have exactly one valid encoding.
+    // Tree heads and entries must have exactly one valid encoding.
     let log = Log::open(folder.path()).unwrap();
     let text = log.head().to_string();
     assert_eq!(text.parse::<TreeHead>().as_ref(), Ok(log.head()));

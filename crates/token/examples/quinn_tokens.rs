@@ -1,5 +1,6 @@
-//! A quinn server behind a gateway that sends Retry and verifies connection IDs: implements the two
-//! hooks of quinn for that. `docs/servers.md` explains the background.
+//! A quinn server behind an eQUIC gateway that sends Retry packets and verifies connection IDs. It
+//! implements quinn's hooks for tokens, connection IDs and stateless resets. `docs/servers.md`
+//! explains the background.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,11 +10,11 @@ use equic_token::{IdGenerator, KeyRing, RetryToken};
 use quinn::crypto::{AeadKey, CryptoError, HandshakeTokenKey, HmacKey};
 use quinn::{ConnectionId, ConnectionIdGenerator, EndpointConfig, ServerConfig};
 
-/// The ring, replaced when its keys are rotated.
+/// The gateway's key ring. It is replaced when the keys are rotated.
 type Ring = Arc<RwLock<KeyRing>>;
 
 // -- eQUIC
-/// Opens a gateway's tokens, and passes all others to `own`.
+/// Opens the Retry tokens that the gateway made, and passes all other tokens to `own`.
 struct RetryKey {
     ring: Ring,
     own: Arc<dyn HandshakeTokenKey>,
@@ -22,7 +23,7 @@ struct RetryKey {
 struct RetryOpener {
     ring: Ring,
     own: Box<dyn AeadKey>,
-    /// The token's last 16 bytes, which quinn takes for its nonce.
+    /// The last 16 bytes of the token, which quinn interprets as the token's nonce.
     end: Vec<u8>,
 }
 
@@ -51,9 +52,9 @@ impl AeadKey for RetryOpener {
     }
 }
 
-/// Returns the plaintext of quinn's own Retry tokens: kind, address, port, original ID, time in
-/// seconds. quinn compares the address. The time is now, because the token's own time was already
-/// checked.
+/// Returns the gateway's token in the form that quinn expects of its own decrypted Retry tokens:
+/// kind, address, port, original connection ID, time in seconds. quinn compares the address. The
+/// time is the current one, because the time in the gateway's token has already been checked.
 fn as_quinn_has_it(token: &RetryToken) -> Vec<u8> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let (kind, ip) = match token.client.ip() {
@@ -76,17 +77,17 @@ impl ConnectionIdGenerator for ProvingIds {
         self.0.format().len()
     }
 
-    /// Clients get new IDs well before the gateway forgets a key, after five rotations.
+    /// The gateway forgets a key after five rotations. Clients must get new IDs well before that.
     fn cid_lifetime(&self) -> Option<Duration> {
         Some(Duration::from_secs(6 * 3_600))
     }
 }
 
-/// Name of the gateway's service.
+/// Name of this server's service at the gateway.
 const SERVICE: &str = "web";
 
-/// Makes stateless reset tokens. For this server's IDs, they are the tokens that the gateway sends
-/// when the server is dead. For other IDs, they are made with `own`.
+/// Makes stateless reset tokens. The tokens for this server's connection IDs are those that the
+/// gateway sends when the server is dead. Tokens for other IDs are made with `own`.
 struct ResetTokens {
     ids: IdGenerator,
     own: hmac::Key,
@@ -95,7 +96,7 @@ struct ResetTokens {
 impl HmacKey for ResetTokens {
     fn sign(&self, id: &[u8], out: &mut [u8]) {
         HmacKey::sign(&self.own, id, out);
-        // quinn takes the first bytes.
+        // quinn uses the first bytes of `out` as the token.
         if let Ok(token) = self.ids.reset_token(SERVICE, id)
             && let Some(out) = out.first_chunk_mut()
         {
@@ -114,8 +115,8 @@ impl HmacKey for ResetTokens {
     }
 }
 
-/// Puts a server behind the gateway with this ring. `own` is the key of the server's own tokens,
-/// `reset_key` that of its stateless resets.
+/// Configures a quinn server that is behind the gateway with this key ring. `own` is the key of the
+/// server's own tokens, and `reset_key` is the key of its own stateless reset tokens.
 pub(crate) fn behind_gateway(
     server: &mut ServerConfig,
     endpoint: &mut EndpointConfig,
@@ -131,7 +132,8 @@ pub(crate) fn behind_gateway(
 }
 // --
 
-/// Arguments: the address to serve at, and a file with the gateway's ring.
+/// Runs the server. The arguments are the address to listen on, and a file with the gateway's key
+/// ring.
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -171,7 +173,8 @@ pub(crate) fn serve(
     Ok((endpoint, made.cert.der().clone()))
 }
 
-/// Echoes the data of each stream, preceded by whether the client's address was validated.
+/// Answers each stream with one byte, which is 1 if the client's address was validated, and with
+/// the stream's own data.
 pub(crate) async fn echo(incoming: quinn::Incoming) {
     let proved = incoming.remote_address_validated();
     let Ok(connection) = incoming.await else { return };

@@ -1,9 +1,9 @@
-//! The host's clock, whatever the time namespace of this process.
+//! Reads the host's clocks, whatever the time namespace of this process is.
 //!
 //! XDP programs read the host's `CLOCK_MONOTONIC`. In a time namespace (time_namespaces(7)), a
 //! process reads a different time, and /proc shows different start times of processes. Both differ
-//! from the host's by a constant, which this module subtracts. So heartbeats, leases, tokens and
-//! the identities of processes always use the host's time.
+//! from the host's values by a constant, which this module subtracts. So heartbeats, leases, tokens
+//! and the identities of processes always use the host's time.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -12,24 +12,27 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-/// Clock ticks per second in /proc (USER_HZ), the same on every architecture that has BPF.
+/// Clock ticks per second in /proc (USER_HZ). The value is the same on every architecture that has
+/// BPF.
 const TICKS: i64 = 100;
 const SECOND: i64 = 1_000_000_000;
 
-/// Offsets of the time namespace to the host's clocks, in nanoseconds.
+/// Offsets of the time namespace's clocks from the host's clocks, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Offsets {
     monotonic: i64,
     boottime: i64,
 }
 
-/// Cached, because a process cannot change its time namespace later: only a process with one thread
-/// may change it, and execve(2) starts a new program.
+/// Returns the offsets of this process's time namespace. They are cached, because a process cannot
+/// change its time namespace later: only a process with one thread may change it, and execve(2)
+/// starts a new program.
 fn offsets() -> Offsets {
     static OFFSETS: OnceLock<Offsets> = OnceLock::new();
     *OFFSETS.get_or_init(|| {
         let inode = |name: &str| fs::metadata(format!("/proc/self/ns/{name}")).map(|at| at.ino());
-        // The file has the offsets of the namespace of new children.
+        // The file timens_offsets describes the namespace of new child processes, so it can be used
+        // only if that is the process's own.
         match (inode("time"), inode("time_for_children")) {
             (Ok(own), Ok(children)) if own == children => {
                 parse(&fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default())
@@ -72,8 +75,8 @@ pub fn monotonic() -> Duration {
     if offset > 0 { here.saturating_sub(difference) } else { here + difference }
 }
 
-/// Returns the start of a process in clock ticks since the host's boot, for the value in /proc here
-/// (proc_pid_stat(5), field 22).
+/// Converts a process's start time from its value in this process's /proc (proc_pid_stat(5), field
+/// 22) to clock ticks since the host's boot.
 pub fn start_ticks(here: u64) -> u64 {
     let offset = offsets().boottime.div_euclid(SECOND / TICKS);
     here.saturating_add_signed(offset.saturating_neg())

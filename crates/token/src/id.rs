@@ -1,5 +1,6 @@
-//! Verifiable connection IDs (`docs/retry.md` s.4): QUIC-LB's first byte, a server ID in clear or
-//! encrypted, a nonce, and a check of four bytes that only a holder of the ring can make.
+//! Verifiable connection IDs (`docs/retry.md` s.4). An ID consists of QUIC-LB's first byte, a
+//! server ID in clear or encrypted, a nonce, and a four-byte check value that only a holder of the
+//! key ring can compute.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -16,39 +17,41 @@ const MAX_SERVER: usize = 8;
 const RESET_TOKEN: usize = 16;
 /// Prefixes of the hash inputs for the halves of a stateless reset token.
 const RESET_LABELS: [&[u8; 8]; 2] = [b"reset 1\0", b"reset 2\0"];
-/// Maximum length of the hash input: a label, an ID with its length, and the name of a service.
+/// Maximum length of the hash input for a reset token: a label, an ID with its length, and the name
+/// of a service.
 const RESET_MESSAGE: usize = 32 + SERVICE_NAME;
 const SERVICE_NAME: usize = 32;
-/// Prefix of the hash input for the mask of a hidden server ID.
+/// Prefix of the hash input for the mask that encrypts a server ID.
 const MASK_LABEL: &[u8; 8] = b"server\0\0";
-/// Length of the hash input for the mask. No other hash input under the same key has this length.
+/// Length of the hash input for that mask. No other hash input under the same key has this length.
 const MASK_MESSAGE: usize = 24;
 
-/// Length of a service's IDs, and of the server ID in them. All servers of a service and its
-/// gateway need the same format.
+/// Format of a service's connection IDs: their length, and the length of the server ID in them. All
+/// servers of a service and its gateway must use the same format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IdFormat {
     len: u8,
     server_id: u8,
-    /// Number of bytes at the end of the server ID that are encrypted.
+    /// Number of encrypted bytes at the end of the server ID.
     hidden: u8,
 }
 
-/// Reason that a connection ID is invalid, or that none can be made.
+/// Why a connection ID is invalid, or why none can be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum IdError {
-    /// These lengths are not possible.
+    /// A format or a server ID has an invalid length.
     #[error(
         "IDs have 8 to 20 bytes: one, a server ID of at most 8, a nonce of at least 3, and a check of 4"
     )]
     Format,
-    /// The length or the first byte does not match the service's IDs.
+    /// The connection ID has the wrong length or the wrong first byte for IDs of this service.
     #[error("the connection ID does not have the format of this service")]
     Malformed,
-    /// The ring does not have its key: it is from before a restart, or was rotated out.
+    /// The ring does not have the key of the connection ID. The ID was made before a restart, or
+    /// its key was rotated out.
     #[error("unknown key for this connection ID: it was never loaded, or it was rotated out")]
     UnknownEpoch,
-    /// The ID was not made with this ring.
+    /// The check value is wrong, so the connection ID was not made with this ring.
     #[error("the connection ID was not made by a server of this service")]
     Forged,
     /// The system provided no random numbers.
@@ -60,25 +63,25 @@ pub enum IdError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProvenId {
-    /// Epoch of the key with which it was made.
+    /// Epoch of the key with which the ID was made.
     pub epoch: Epoch,
-    /// The server that made it: the first bytes, as many as the format has. Hidden bytes are
-    /// decrypted.
+    /// ID of the server that made the connection ID. Only the first bytes count, as many as the
+    /// format has. Encrypted bytes have been decrypted.
     pub server_id: [u8; MAX_SERVER],
 }
 
 impl IdFormat {
-    /// Returns the format of IDs of `len` bytes, 8 to 20, with a server ID of `server_id` bytes, 0
-    /// to 8. At least three bytes must remain for the nonce. With n nonce bytes, a server can make
-    /// 256^n IDs before a nonce repeats.
+    /// Returns the format of connection IDs that have `len` bytes (8 to 20), of which `server_id`
+    /// bytes (0 to 8) are the server ID. At least three bytes must remain for the nonce. With n
+    /// nonce bytes, a server can make 256^n IDs before a nonce repeats.
     ///
     /// # Errors
-    /// [`IdError::Format`].
+    /// [`IdError::Format`] if a length is out of range.
     pub fn new(len: usize, server_id: usize) -> Result<IdFormat, IdError> {
         let holds = (MIN_ID..=ConnectionId::MAX_LEN).contains(&len)
             && server_id <= MAX_SERVER
             && 1 + server_id + MIN_NONCE + CHECK <= len;
-        // Both fit into a byte, as just checked.
+        // Both lengths fit into a byte, because they were just checked.
         if holds {
             Ok(IdFormat { len: len as u8, server_id: server_id as u8, hidden: 0 })
         } else {
@@ -86,11 +89,11 @@ impl IdFormat {
         }
     }
 
-    /// Returns the same format with the last `bytes` bytes of the server ID encrypted, so that an
-    /// observer cannot use them to link IDs (RFC 9000 s.9.5). A load balancer that routes by these
-    /// bytes needs the ring. Behind eQUIC's gateway, the first byte of the server ID must stay in
-    /// clear: the gateway sends stateless resets for IDs whose first byte is the slot of a dead
-    /// server.
+    /// Returns the same format, but with the last `bytes` bytes of the server ID encrypted, so that
+    /// an observer cannot use them to link IDs (RFC 9000 s.9.5). A load balancer that routes by
+    /// these bytes needs the ring. Behind eQUIC's gateway, the first byte of the server ID must
+    /// stay unencrypted: it is the server's slot, and the gateway sends stateless resets for IDs
+    /// with the slot of a dead server.
     ///
     /// # Errors
     /// [`IdError::Format`] if the server ID has fewer bytes.
@@ -101,8 +104,8 @@ impl IdFormat {
         }
     }
 
-    /// Encrypts or decrypts the hidden bytes of a server ID. The mask is derived from the nonce, so
-    /// that it differs in each ID.
+    /// Encrypts or decrypts the hidden bytes of a server ID. The nonce determines the mask, so the
+    /// mask differs in each ID.
     fn mask(self, key: &Key, server_id: &mut [u8], nonce: &[u8]) {
         if self.hidden == 0 {
             return;
@@ -116,17 +119,17 @@ impl IdFormat {
         server_id[shown..].iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);
     }
 
-    /// Returns the length of every ID in bytes.
+    /// Returns the length of the connection IDs, in bytes.
     pub fn len(self) -> usize {
         self.len.into()
     }
 
-    /// Returns `false`, because no format has empty IDs.
+    /// Always returns `false`, because connection IDs are never empty.
     pub fn is_empty(self) -> bool {
         false
     }
 
-    /// Returns the length of the server ID in bytes.
+    /// Returns the length of the server ID, in bytes.
     pub fn server_id_len(self) -> usize {
         self.server_id.into()
     }
@@ -139,8 +142,8 @@ impl IdFormat {
         self.prefix() - 1 - self.server_id_len()
     }
 
-    /// Returns the check of an ID whose other bytes are `prefix`. The first byte selects the key
-    /// and the length, so the hash depends on it anyway.
+    /// Returns the check value of an ID whose preceding bytes are `prefix`. The first byte need not
+    /// be hashed, because it selects the key and the length.
     fn check(ring_key: &Key, prefix: &[u8]) -> [u8; CHECK] {
         let [a, b, c, d, ..] = ring_key.hash(&prefix[1..]).to_le_bytes();
         [a, b, c, d]
@@ -160,7 +163,8 @@ impl IdFormat {
         let (prefix, check) = id.split_at(self.prefix());
         let mut given = [0; CHECK];
         given.copy_from_slice(check);
-        // Both words are compared at once, so the time does not reveal how many bytes were right.
+        // The check value is compared as one 32-bit word, so the time does not reveal how many of
+        // its bytes were right.
         if u32::from_le_bytes(Self::check(key, prefix)) != u32::from_le_bytes(given) {
             return Err(IdError::Forged);
         }
@@ -171,8 +175,8 @@ impl IdFormat {
         Ok(ProvenId { epoch, server_id })
     }
 
-    /// Makes an ID from a server ID and the lowest bytes of a nonce, lowest byte first.
-    /// [`IdGenerator`] makes sure that no nonce repeats.
+    /// Makes a connection ID from a server ID and the lowest bytes of a nonce, lowest byte first.
+    /// The caller must not use a nonce twice; [`IdGenerator`] ensures that.
     ///
     /// # Errors
     /// [`IdError::Format`] if the server ID does not have the format's length.
@@ -200,15 +204,15 @@ impl IdFormat {
 }
 
 impl IdFormat {
-    /// Returns the stateless reset token (RFC 9000 s.10.3.2) of a connection ID made with the ring.
-    /// A server gives it to its client with the ID, and the gateway can send it when the server is
-    /// dead (`docs/retry.md` s.5).
+    /// Returns the stateless reset token (RFC 9000 s.10.3.2) of a connection ID that was made with
+    /// the ring. A server sends the token to its client together with the ID, and the gateway can
+    /// use it when the server is dead (`docs/retry.md` s.5).
     ///
     /// `service` is the name of the server's service at the gateway. Only its first 31 bytes count.
     /// The same ID has different tokens for different services.
     ///
     /// # Errors
-    /// As [`IdFormat::open`]: an invalid ID has no token.
+    /// Those of [`IdFormat::open`], because an invalid ID has no token.
     pub fn reset_token(
         self,
         ring: &KeyRing,
@@ -234,9 +238,11 @@ impl IdFormat {
     }
 }
 
-/// Makes the connection IDs of one server process. Clones share the ring and the nonce sequence.
+/// Makes the connection IDs of one server process. Clones share the ring and the sequence of
+/// nonces.
 ///
-/// Two processes with the same server ID may make the same ID, so give each its own.
+/// Two processes with the same server ID may make the same connection ID, so give each process its
+/// own server ID.
 #[derive(Clone)]
 pub struct IdGenerator(Arc<Generator>);
 
@@ -248,11 +254,12 @@ struct Generator {
 }
 
 impl IdGenerator {
-    /// Creates a generator of IDs of a format for the server `server_id`, with the ring's current
+    /// Creates a generator of connection IDs for the server `server_id`. It uses the ring's current
     /// key.
     ///
     /// # Errors
-    /// [`IdError::Format`] if the server ID does not have the format's length. [`IdError::Random`].
+    /// [`IdError::Format`] if the server ID does not have the format's length, [`IdError::Random`]
+    /// if the system has no random numbers.
     pub fn new(format: IdFormat, server_id: &[u8], ring: KeyRing) -> Result<IdGenerator, IdError> {
         if server_id.len() != format.server_id_len() {
             return Err(IdError::Format);
@@ -264,32 +271,34 @@ impl IdGenerator {
         Ok(IdGenerator(Arc::new(Generator { format, server_id: padded, ring, nonces })))
     }
 
-    /// Returns the format of the IDs.
+    /// Returns the format of the generator's connection IDs.
     pub fn format(&self) -> IdFormat {
         self.0.format
     }
 
-    /// Replaces the ring after a rotation. New IDs use its current key.
+    /// Replaces the generator's ring after a rotation. New connection IDs use the current key of
+    /// the new ring.
     pub fn set_ring(&self, ring: KeyRing) {
         *self.0.ring.write().unwrap_or_else(PoisonError::into_inner) = ring;
     }
 
-    /// Returns an ID that this process has not made before. Another process with the same ring and
-    /// server ID, for example after a restart, may make the same one.
+    /// Returns a connection ID that this process has not made before. Another process with the same
+    /// ring and server ID, for example this one after a restart, may make the same ID.
     pub fn generate(&self) -> ConnectionId {
         let Generator { format, server_id, ring, nonces } = &*self.0;
         let ring = ring.read().unwrap_or_else(PoisonError::into_inner);
         let id = format.seal(&ring, &server_id[..format.server_id_len()], nonces.next());
-        // Cannot fail: `new` checked the server ID's length, and a ring always has its current key.
+        // This cannot fail, because `new` checked the length of the server ID, and a ring always
+        // has its current key.
         id.unwrap_or_default()
     }
 
-    /// Returns the stateless reset token of one of this server's IDs for a service, like
-    /// [`IdFormat::reset_token`]. Fails for IDs of another server, because that server may be
-    /// alive, and a process that knows the token can end the connection (RFC 9000 s.21.11).
+    /// Returns the stateless reset token of one of this server's connection IDs for a service, like
+    /// [`IdFormat::reset_token`]. Refuses IDs of other servers, because such a server may be alive,
+    /// and a process that knows the token can end the connection (RFC 9000 s.21.11).
     ///
     /// # Errors
-    /// As [`IdFormat::open`]; [`IdError::Forged`] for IDs of another server.
+    /// Those of [`IdFormat::open`], and [`IdError::Forged`] for an ID of another server.
     pub fn reset_token(&self, service: &str, id: &[u8]) -> Result<[u8; RESET_TOKEN], IdError> {
         let Generator { format, server_id, ring, .. } = &*self.0;
         let ring = ring.read().unwrap_or_else(PoisonError::into_inner);
@@ -299,15 +308,16 @@ impl IdGenerator {
         format.reset_token(&ring, service, id)
     }
 
-    /// Returns [`KeyRing::mark`] of the ring. When it changes, older IDs should be replaced.
+    /// Returns [`KeyRing::mark`] of the generator's ring. When it changes, connection IDs that were
+    /// made earlier should be replaced.
     pub fn mark(&self) -> u64 {
         self.0.ring.read().unwrap_or_else(PoisonError::into_inner).mark()
     }
 
-    /// Verifies that this server or another one of the service made the ID with the ring.
+    /// Verifies that this server or another server of the service made the connection ID.
     ///
     /// # Errors
-    /// As [`IdFormat::open`].
+    /// Those of [`IdFormat::open`].
     pub fn open(&self, id: &[u8]) -> Result<ProvenId, IdError> {
         let ring = self.0.ring.read().unwrap_or_else(PoisonError::into_inner);
         self.0.format.open(&ring, id)

@@ -1,20 +1,22 @@
-//! Nonces of connection IDs. No nonce repeats before all have been used, and without the key it is
-//! not visible which two were made one after the other (RFC 9000 s.5.1).
+//! Nonces for connection IDs. No nonce repeats before all possible nonces have been used. An
+//! observer without the key cannot tell which two nonces were made one after the other (RFC 9000
+//! s.5.1).
 //!
-//! A nonce is a counter, permuted by a Feistel network with SipHash as its round function. Short
-//! random nonces would collide after a few thousand IDs.
+//! A nonce is a counter that a Feistel network permutes, with SipHash as its round function. Random
+//! nonces of this length would collide after a few thousand IDs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::ring::{Key, RingError};
 
-/// Luby and Rackoff need four rounds, but halves can be as short as 12 bits here.
+/// Number of rounds of the Feistel network. Luby and Rackoff's proof needs four, but its halves can
+/// be as short as 12 bits here.
 const ROUNDS: u8 = 8;
 
 pub(crate) struct Nonces {
     key: Key,
     next: AtomicU64,
-    /// Bits of each half: 12 to 60.
+    /// Length of each half of the network, in bits: 12 to 60.
     half: u32,
 }
 
@@ -25,7 +27,7 @@ impl Nonces {
         Ok(Nonces { key, next: AtomicU64::new(0), half: 4 * bytes.clamp(3, 15) as u32 })
     }
 
-    /// Returns the next nonce. Its first byte is the lowest.
+    /// Returns the next nonce as a number. The lowest byte is the nonce's first byte.
     pub(crate) fn next(&self) -> u128 {
         self.permute(self.next.fetch_add(1, Ordering::Relaxed))
     }

@@ -1,6 +1,6 @@
-//! Keys by epoch. One process creates a ring, rotates its keys, and passes the ring to the
-//! processes that check tokens and IDs. Therefore, every process must know a key (`announce`)
-//! before it is used (`advance`).
+//! Key rings, which contain a key for each epoch. One process creates a ring, rotates its keys, and
+//! passes the ring to the processes that check tokens and IDs. Rotation has two steps, because
+//! every process must know a key (`announce`) before it is used (`advance`).
 
 use std::fmt;
 use std::hash::Hasher;
@@ -11,16 +11,16 @@ use rand::rngs::OsRng;
 use siphasher::sip::SipHasher24;
 use zeroize::{Zeroize, Zeroizing};
 
-/// Number of epochs. Connection IDs have three bits for theirs, and 7 means "no server ID" in
-/// QUIC-LB (draft-ietf-quic-load-balancers s.3.2).
+/// Number of epochs. A connection ID has three bits for its epoch, and the value 7 means "no server
+/// ID" in QUIC-LB (draft-ietf-quic-load-balancers s.3.2).
 const EPOCHS: usize = 7;
 const MAGIC: [u8; 4] = *b"EQKR";
 const VERSION: u8 = 1;
 const HEADER: usize = 16;
-/// Hash input of [`KeyRing::mark`]. No other message has this length.
+/// Input of the hash that [`KeyRing::mark`] returns. No other hashed message has this length.
 const MARK: &[u8] = b"mark of a key ring";
 
-/// A key of 128 bits. `Debug` does not show it, and it is zeroized when it is dropped.
+/// A 128-bit key. `Debug` does not show its value, and dropping it zeroizes it.
 #[derive(Clone)]
 pub struct Key([u8; Key::LEN]);
 
@@ -44,12 +44,12 @@ impl Key {
         Ok(key)
     }
 
-    /// Returns a key that was created elsewhere. All 128 bits must be random.
+    /// Creates a key from 128 bits that the caller generated. All of them must be random.
     pub fn from_bytes(bytes: [u8; Key::LEN]) -> Key {
         Key(bytes)
     }
 
-    /// Returns SipHash-2-4 of a message.
+    /// Returns SipHash-2-4 of a message under this key.
     pub(crate) fn hash(&self, message: &[u8]) -> u64 {
         let mut hasher = SipHasher24::new_with_key(&self.0);
         hasher.write(message);
@@ -63,7 +63,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Number of a key of a ring: 0 to 6, then 0 again.
+/// Number of a key in a ring: 0 to 6, after which the numbers start again at 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Epoch(u8);
 
@@ -82,20 +82,20 @@ impl Epoch {
         usize::from(self.0)
     }
 
-    /// Returns the epoch after this one.
+    /// Returns the epoch that follows this one.
     #[must_use]
     pub fn next(self) -> Epoch {
         Epoch((self.0 + 1) % EPOCHS as u8)
     }
 }
 
-/// The clock for the expiry of a ring's tokens.
+/// The clock that determines when a ring's tokens expire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Clock {
-    /// The host's CLOCK_MONOTONIC, in every time namespace: for a gateway and servers on one
-    /// machine. It never goes back.
+    /// The host's CLOCK_MONOTONIC, even in a time namespace. Use it for a gateway and servers on
+    /// one machine. It never goes back.
     Monotonic,
-    /// Unix time: for machines whose clocks agree to two seconds.
+    /// Unix time. Use it for several machines, whose clocks must agree to two seconds.
     Unix,
 }
 
@@ -104,36 +104,36 @@ impl Clock {
     pub fn now(self) -> u64 {
         let time = match self {
             Clock::Monotonic => crate::host::monotonic(),
-            // If the clock is before 1970, no token is valid.
+            // If the clock shows a time before 1970, no token is valid.
             Clock::Unix => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
         };
         u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
     }
 }
 
-/// Reason that a ring cannot be made, read or rotated.
+/// Why a ring cannot be created, read or rotated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
     /// The system provided no random numbers.
     #[error("the system provided no random numbers for a key")]
     Random,
-    /// The bytes are not a ring in a version that this library reads.
+    /// The bytes are not a key ring, or are in a version that this library cannot read.
     #[error("not a key ring of version 1: {0}")]
     Malformed(&'static str),
-    /// A key was announced already, and other processes may have it.
+    /// A key is already announced, and other processes may have it.
     #[error("a key is already announced: advance to it first")]
     Announced,
-    /// No key was announced.
+    /// No key is announced.
     #[error("no key is announced: first announce a key and pass the ring to all processes")]
     NothingAnnounced,
 }
 
-/// Keys by epoch: the current one for making tokens and IDs, the announced next one, and earlier
-/// ones, whose tokens and IDs are still valid.
+/// A key ring: the current key, which makes tokens and IDs, the announced next key, and earlier
+/// keys, whose tokens and IDs are still valid.
 ///
-/// To rotate keys without a gap, call [`KeyRing::announce`], pass the ring to all processes that
-/// check, and then call [`KeyRing::advance`]. `Debug` shows only epochs. Keys are zeroized when the
-/// ring is dropped.
+/// To rotate keys without an interruption, call [`KeyRing::announce`], pass the ring to all
+/// processes that check tokens and IDs, and then call [`KeyRing::advance`]. `Debug` shows only
+/// epochs. Dropping the ring zeroizes its keys.
 #[derive(Clone)]
 pub struct KeyRing {
     keys: [Option<Key>; EPOCHS],
@@ -144,11 +144,11 @@ pub struct KeyRing {
 }
 
 impl KeyRing {
-    /// Length of a serialized ring in bytes.
+    /// Length of a serialized ring, in bytes.
     pub const LEN: usize = HEADER + EPOCHS * Key::LEN;
 
-    /// Generates a ring with one key, at a random epoch: after a restart, that is probably a
-    /// different epoch than before. [`KeyRing::new`] makes that certain.
+    /// Generates a ring with one key, at a random epoch. After a restart, this is probably not the
+    /// epoch that was used before. To exclude that, use [`KeyRing::following`].
     ///
     /// # Errors
     /// [`RingError::Random`].
@@ -158,16 +158,16 @@ impl KeyRing {
         Ok(KeyRing::new(clock, Epoch(byte[0] % EPOCHS as u8), Key::random()?))
     }
 
-    /// Creates a ring with one key. If the epoch before a restart is known, begin with the next
-    /// one: then older IDs are distinguishable from forged ones.
+    /// Creates a ring with one key. If the last epoch before a restart is known, pass the epoch
+    /// after it. Then IDs from before the restart have an unknown epoch instead of looking forged.
     pub fn new(clock: Clock, first: Epoch, key: Key) -> KeyRing {
         let mut keys = [const { None }; EPOCHS];
         keys[first.index()] = Some(key);
         KeyRing { keys, current: first, clock, lifetime: 15_000 }
     }
 
-    /// Sets the lifetime of Retry tokens, 15 seconds by default: whole milliseconds, at most 49
-    /// days.
+    /// Sets the lifetime of Retry tokens, which is 15 seconds by default. Fractions of a
+    /// millisecond are dropped, and the maximum is 49 days.
     #[must_use]
     pub fn with_lifetime(mut self, lifetime: Duration) -> KeyRing {
         self.lifetime = u32::try_from(lifetime.as_millis()).unwrap_or(u32::MAX);
@@ -183,17 +183,17 @@ impl KeyRing {
         self.lifetime.into()
     }
 
-    /// Returns the clock for the expiry of tokens.
+    /// Returns the clock that determines when tokens expire.
     pub fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// Returns the time of the ring's clock, in milliseconds.
+    /// Returns the present time of the ring's clock, in milliseconds.
     pub fn now(&self) -> u64 {
         self.clock.now()
     }
 
-    /// Returns the current epoch, in which tokens and IDs are made.
+    /// Returns the current epoch, whose key makes tokens and IDs.
     pub fn epoch(&self) -> Epoch {
         self.current
     }
@@ -203,12 +203,13 @@ impl KeyRing {
         self.keys[epoch.index()].is_some()
     }
 
-    /// Adds the key of the next epoch, which is known from now on but not used yet. The two oldest
-    /// keys are removed. As a result, an ID stays valid for five rotations. After that, its epoch
-    /// is unknown for at least one rotation before it is used again.
+    /// Adds the key of the next epoch. From now on, the ring accepts tokens and IDs of that epoch,
+    /// but it still makes them with the current key. The slot after it is emptied, so that at least
+    /// one of the seven epochs never has a key. An ID therefore stays valid for five rotations, and
+    /// then has an unknown epoch for at least one rotation before the epoch's number is used again.
     ///
     /// # Errors
-    /// [`RingError::Announced`].
+    /// [`RingError::Announced`] if a key is already announced.
     pub fn announce(&mut self, key: Key) -> Result<Epoch, RingError> {
         let next = self.current.next();
         if self.announced() {
@@ -219,19 +220,20 @@ impl KeyRing {
         Ok(next)
     }
 
-    /// Returns true if a key is announced and not used yet.
+    /// Returns `true` if a key is announced but not used yet.
     pub fn announced(&self) -> bool {
         self.knows(self.current.next())
     }
 
-    /// Returns the newest epoch with a key: the announced epoch if there is one, otherwise the
-    /// current one.
+    /// Returns the newest epoch that has a key: the announced epoch if there is one, otherwise the
+    /// current epoch.
     pub fn newest(&self) -> Epoch {
         if self.announced() { self.current.next() } else { self.current }
     }
 
-    /// Generates a ring with one key that continues after another ring, whose newest epoch is
-    /// `newest`. IDs of that ring then have an unknown epoch instead of looking forged.
+    /// Generates a ring with one key, as the successor of a lost ring whose newest epoch was
+    /// `newest`. IDs that were made with the lost ring then have an unknown epoch instead of
+    /// looking forged.
     ///
     /// # Errors
     /// [`RingError::Random`].
@@ -239,10 +241,10 @@ impl KeyRing {
         Ok(KeyRing::new(clock, newest.next(), Key::random()?))
     }
 
-    /// Starts to make tokens and IDs with the announced key.
+    /// Makes the announced key the current one, so that new tokens and IDs are made with it.
     ///
     /// # Errors
-    /// [`RingError::NothingAnnounced`].
+    /// [`RingError::NothingAnnounced`] if no key is announced.
     pub fn advance(&mut self) -> Result<Epoch, RingError> {
         if !self.announced() {
             return Err(RingError::NothingAnnounced);
@@ -251,13 +253,14 @@ impl KeyRing {
         Ok(self.current)
     }
 
-    /// Removes the key of an epoch. Returns `false` if the ring does not have this key, or if the
-    /// epoch is the current one, whose key stays.
+    /// Removes the key of an epoch. Returns `false` if the ring does not have this key. Also
+    /// returns `false` for the current epoch, whose key is never removed.
     pub fn retire(&mut self, epoch: Epoch) -> bool {
         epoch != self.current && self.keys[epoch.index()].take().is_some()
     }
 
-    /// Removes the keys of all epochs except the current one. Their tokens and IDs become invalid.
+    /// Removes all keys except the current one. Tokens and IDs that were made with a removed key
+    /// become invalid.
     pub fn retire_all(&mut self) {
         let current = self.current.index();
         self.keys
@@ -267,14 +270,14 @@ impl KeyRing {
             .for_each(|(_, key)| *key = None);
     }
 
-    /// Returns a number that changes when new IDs are made with another key, after a rotation or in
-    /// another ring. It reveals nothing about the key.
+    /// Returns a number that identifies the current key without revealing anything about it. It
+    /// changes with each rotation and differs between rings.
     pub fn mark(&self) -> u64 {
         self.current_key().map_or(0, |key| key.hash(MARK))
     }
 
-    /// Serializes the ring for other processes and the XDP program (`docs/retry.md` s.2). The
-    /// result is a secret, because its reader can make tokens and IDs.
+    /// Serializes the ring for other processes and for the XDP program (`docs/retry.md` s.2). The
+    /// result is secret, because its keys are enough to make valid tokens and IDs.
     pub fn to_bytes(&self) -> Zeroizing<[u8; KeyRing::LEN]> {
         let mut bytes = Zeroizing::new([0; KeyRing::LEN]);
         bytes[..4].copy_from_slice(&MAGIC);
@@ -294,8 +297,8 @@ impl KeyRing {
     /// Reads a ring from the result of [`KeyRing::to_bytes`].
     ///
     /// # Errors
-    /// [`RingError::Malformed`] for another length or version, a current epoch without a key, or a
-    /// key of zeros, as in memory that was never written.
+    /// [`RingError::Malformed`] if the length or version is wrong, if the current epoch has no key,
+    /// or if a key is all zeros, as in memory that was never written.
     pub fn from_bytes(bytes: &[u8]) -> Result<KeyRing, RingError> {
         let malformed = |why| Err(RingError::Malformed(why));
         let Ok(bytes) = <&[u8; KeyRing::LEN]>::try_from(bytes) else {

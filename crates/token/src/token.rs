@@ -1,5 +1,6 @@
-//! Retry tokens (`docs/retry.md` s.3): 80 bytes. The first 21 are those of
-//! draft-ietf-quic-retry-offload s.3, so that a server can read them without a key.
+//! Retry tokens of 80 bytes (`docs/retry.md` s.3). The first 21 bytes have the format of
+//! draft-ietf-quic-retry-offload s.3, so that a server can read the original connection ID without
+//! a key.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -10,9 +11,10 @@ use crate::ring::KeyRing;
 /// Minimum length of a client's first Destination Connection ID (RFC 9000 s.7.2).
 pub(crate) const MIN_ID: usize = 8;
 
-/// First bit of a token from a NEW_TOKEN frame (draft-ietf-quic-retry-offload s.3).
+/// First bit of the token. It marks a token from a NEW_TOKEN frame (draft-ietf-quic-retry-offload
+/// s.3).
 const NEW_TOKEN_BIT: u8 = 0x80;
-/// Upper five bits of the byte that also contains the epoch in its other bits.
+/// Format number in the upper five bits of a byte. The lower three bits are the epoch.
 const FORMAT: u8 = 0x10;
 const ID_AT: usize = 1;
 const KIND_AT: usize = 21;
@@ -22,27 +24,29 @@ const PORT_AT: usize = 30;
 const ADDRESS_AT: usize = 32;
 const RETRY_AT: usize = 48;
 const RETRY_LEN_AT: usize = 68;
-/// Offset of the tag, which covers all bytes before it.
+/// Offset of the authentication tag, which covers all bytes before it.
 const TAG_AT: usize = 72;
 /// Accepted difference between the clocks of two machines, in milliseconds.
 const SKEW: u64 = 2000;
 
-/// Content of a Retry token, after opening or before sealing.
+/// Content of a Retry token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetryToken {
-    /// Validated address and port of the client. An IPv4-mapped address is IPv4.
+    /// Address and port of the client that the token validates. An IPv4-mapped address is stored as
+    /// IPv4.
     pub client: SocketAddr,
-    /// Destination Connection ID of the client's first Initial packet: the transport parameter
-    /// original_destination_connection_id (RFC 9000 s.7.3).
+    /// Destination Connection ID of the client's first Initial packet. The server sends it in the
+    /// transport parameter original_destination_connection_id (RFC 9000 s.7.3).
     pub original: ConnectionId,
-    /// Source Connection ID of the Retry packet: the transport parameter retry_source_connection_id.
+    /// Source Connection ID of the Retry packet. The server sends it in the transport parameter
+    /// retry_source_connection_id.
     pub retry_source: ConnectionId,
-    /// Time at which the token was made, in milliseconds of the ring's clock.
+    /// Time at which the token was made, in milliseconds on the ring's clock.
     pub issued: u64,
 }
 
-/// Reason that a token cannot be made.
+/// Why a token cannot be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
     /// A connection ID is shorter than 8 bytes, or both are the same.
@@ -52,33 +56,35 @@ pub enum SealError {
     ConnectionId,
 }
 
-/// Reason that a token does not validate an address.
+/// Why a token does not validate the client's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum TokenError {
-    /// The first bit marks a token from a NEW_TOKEN frame, which only the server can check.
+    /// The token's first bit says that it came from a NEW_TOKEN frame. Only the server can check
+    /// such a token.
     #[error("the token is from a NEW_TOKEN frame, not from a Retry packet")]
     NewToken,
-    /// The token has another length, or a field is out of range.
+    /// The token has the wrong length, or a field is out of range.
     #[error("the token does not have the format of Retry tokens")]
     Malformed,
-    /// The token's key was retired, or belongs to another ring.
+    /// The ring does not have the token's key. The key was removed, or it belongs to another ring.
     #[error("unknown key for this token: it was never loaded, or it was rotated out")]
     UnknownEpoch,
-    /// The token was not made with this ring for this address, port and connection ID.
+    /// The token's tag is wrong, or the token is for another address, port or connection ID.
     #[error("the token was not made for this client and connection ID")]
     Forged,
     /// The token is older than the lifetime of tokens.
     #[error("the token has expired")]
     Expired,
-    /// The token was made later than now, because a clock went back or clocks differ.
+    /// The token's time is in the future, because a clock was set back or the clocks of two
+    /// machines differ.
     #[error(
         "the token was made in the future: the clock of its maker differs from the clock of this process"
     )]
     Early,
 }
 
-/// Returns the address in the form of tokens: an IPv4 client of a dual-stack socket is an IPv4
-/// client.
+/// Returns the address as tokens contain it: a dual-stack socket reports an IPv4 client as an IPv6
+/// address, which this function converts to IPv4.
 fn canonical(remote: SocketAddr) -> SocketAddr {
     SocketAddr::new(remote.ip().to_canonical(), remote.port())
 }
@@ -90,12 +96,13 @@ fn array<const N: usize>(token: &[u8; RetryToken::LEN], at: usize) -> [u8; N] {
 }
 
 impl RetryToken {
-    /// Length of every token in bytes.
+    /// Length of every Retry token, in bytes.
     pub const LEN: usize = 80;
 
-    /// Creates the content of a token for the client. `original` and `retry_source` are the
-    /// connection IDs of the answered packet and of the Retry packet. `now` is the time by
-    /// [`KeyRing::now`], of which the lowest 48 bits are kept.
+    /// Creates the content of a token for the client at `client`. `original` is the Destination
+    /// Connection ID of the packet that the Retry packet answers, and `retry_source` is the Source
+    /// Connection ID of the Retry packet. `now` is the time by [`KeyRing::now`], of which the
+    /// lowest 48 bits are kept.
     pub fn new(
         client: SocketAddr,
         original: ConnectionId,
@@ -106,7 +113,7 @@ impl RetryToken {
         RetryToken { client: canonical(client), original, retry_source, issued }
     }
 
-    /// Returns the token for a client to send back.
+    /// Returns the encoded token, which the client must send back.
     ///
     /// # Errors
     /// [`SealError::ConnectionId`].
@@ -135,13 +142,13 @@ impl RetryToken {
         Ok(token)
     }
 
-    /// Opens a token that came from `remote` in an Initial packet to `dcid`, at the time `now` by
-    /// [`KeyRing::now`].
+    /// Opens a token that came in an Initial packet from `remote` with the Destination Connection
+    /// ID `dcid`. `now` is the time by [`KeyRing::now`].
     ///
     /// # Errors
-    /// A [`TokenError`]: the client's address is not validated. For [`TokenError::NewToken`], the
-    /// server checks the token itself. Otherwise it may close with INVALID_TOKEN (RFC 9000
-    /// s.8.1.2), or ignore the packet.
+    /// A [`TokenError`] if the token does not validate the client's address. After
+    /// [`TokenError::NewToken`], the server must check the token itself. After any other error, it
+    /// may close the connection with INVALID_TOKEN (RFC 9000 s.8.1.2) or ignore the packet.
     pub fn open(
         ring: &KeyRing,
         now: u64,
@@ -156,12 +163,12 @@ impl RetryToken {
         token.in_time(ring, now)
     }
 
-    /// Opens a token without knowing its sender, for stacks that do not report it. The caller, or
-    /// its stack, must compare [`RetryToken::client`] with the source of the packet, and should
-    /// compare [`RetryToken::retry_source`] with its Destination Connection ID.
+    /// Opens a token without comparing the packet's source, for QUIC stacks that do not report it.
+    /// The caller or its stack must compare [`RetryToken::client`] with the source of the packet,
+    /// and should compare [`RetryToken::retry_source`] with the packet's Destination Connection ID.
     ///
     /// # Errors
-    /// As [`RetryToken::open`].
+    /// Those of [`RetryToken::open`].
     pub fn authenticate(ring: &KeyRing, now: u64, token: &[u8]) -> Result<RetryToken, TokenError> {
         RetryToken::with_tag(ring, token)?.in_time(ring, now)
     }
@@ -176,7 +183,7 @@ impl RetryToken {
         Ok(self)
     }
 
-    /// Opens a token made with the ring, without checking its time or its client.
+    /// Opens a token that was made with the ring, without checking its time or its client.
     fn with_tag(ring: &KeyRing, token: &[u8]) -> Result<RetryToken, TokenError> {
         let first = *token.first().ok_or(TokenError::Malformed)?;
         if first & NEW_TOKEN_BIT != 0 {
@@ -189,11 +196,13 @@ impl RetryToken {
             return Err(TokenError::Malformed);
         }
         let key = ring.key(token[KIND_AT] & 7).ok_or(TokenError::UnknownEpoch)?;
-        // Both words are compared at once, so the time does not reveal how many bytes were right.
+        // The tag is compared as one 64-bit word, so the time does not reveal how many of its bytes
+        // were right.
         if key.hash(&token[..TAG_AT]) != u64::from_le_bytes(array(token, TAG_AT)) {
             return Err(TokenError::Forged);
         }
-        // The highest two bytes belong to the format and the ID before it.
+        // The time has 48 bits. The highest two of the bytes that were read belong to the fields
+        // before it.
         let issued = u64::from_be_bytes(array(token, TIME_AT - 2)) & (u64::MAX >> 16);
         let id = |at: usize, length: usize| ConnectionId::new(token.get(at..at + length)?).ok();
         let retry_length = usize::from(token[RETRY_LEN_AT]);

@@ -1,4 +1,4 @@
-//! Tests connection IDs: which server made them, and their validity when keys rotate.
+//! Tests connection IDs: which server made them, and how long they are valid while keys rotate.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ fn an_id_says_its_length_its_server_and_its_epoch() {
         let id = generator(format).generate();
         let bytes = id.as_bytes();
         assert_eq!(bytes.len(), format.len());
-        // The first byte has the rotation bits and the length of the rest
+        // The first byte has the config rotation bits and the length of the rest
         // (draft-ietf-quic-load-balancers s.3).
         assert_eq!((bytes[0] >> 5, usize::from(bytes[0] & 0x1f)), (3, format.len() - 1));
         let proven = format.open(&ring(), bytes).unwrap();
@@ -74,15 +74,15 @@ fn every_changed_bit_is_refused() {
     }
 }
 
-/// The check must depend on the first byte. That byte is not hashed, but it selects the key and the
-/// length: with another key or length, the ID must be invalid.
+/// The check value must depend on the first byte. That byte is not hashed, but it selects the key
+/// and the length. With another key or length, the ID must be invalid.
 #[test]
 fn a_check_is_of_the_first_byte_too() {
     let ring = KeyRing::new(Clock::Monotonic, ring().epoch(), Key::from_bytes([3; 16]));
     let id = generator(IdFormat::new(16, 2).unwrap()).generate();
     assert_eq!(IdFormat::new(16, 2).unwrap().open(&ring, id.as_bytes()), Err(IdError::Forged));
-    // The same bytes with a shorter length. Their last four bytes must not be accepted as the
-    // check.
+    // The same bytes as an ID of a shorter format: the last four of these bytes must not be
+    // accepted as the check value.
     for len in 8..16 {
         let mut shorter = id.as_bytes()[..len].to_vec();
         shorter[0] = shorter[0] & 0xe0 | (len - 1) as u8;
@@ -93,7 +93,8 @@ fn a_check_is_of_the_first_byte_too() {
 
 #[test]
 fn no_id_comes_twice() {
-    // Random nonces of three bytes would collide after a few thousand IDs.
+    // Random nonces of three bytes would collide after a few thousand IDs, so this test would find
+    // them.
     let generator = generator(IdFormat::new(8, 0).unwrap());
     let ids: BTreeSet<_> = (0..50_000).map(|_| generator.generate()).collect();
     assert_eq!(ids.len(), 50_000);
@@ -122,8 +123,8 @@ fn connections_outlive_rotations() {
     assert_eq!(verdicts[5..], [Err(IdError::UnknownEpoch), Err(IdError::Forged)]);
 }
 
-/// After a restart, a gateway remembers only the epoch of its old keys. Old IDs must have an
-/// unknown epoch.
+/// After a restart, a gateway remembers only the epoch of its old keys. IDs from before the restart
+/// must then have an unknown epoch.
 #[test]
 fn ids_from_before_a_restart_are_told_from_forged_ones() {
     let format = IdFormat::new(12, 1).unwrap();
@@ -143,7 +144,8 @@ proptest! {
     }
 }
 
-/// The gateway's token for a dead server must equal the token that the server gave its clients.
+/// The reset token that the gateway sends for a dead server must equal the token that the server
+/// gave its client.
 #[test]
 fn reset_tokens_are_of_an_id_and_a_key() {
     let format = IdFormat::new(12, 2).unwrap();
@@ -152,7 +154,7 @@ fn reset_tokens_are_of_an_id_and_a_key() {
     let token = |id: &[u8]| format.reset_token(&ring(), "web", id);
     assert_eq!(generator.reset_token("web", one.as_bytes()), token(one.as_bytes()));
     assert_ne!(token(one.as_bytes()), token(other.as_bytes()));
-    // The token of one service must not end a connection to another service.
+    // The reset token of one service must not end a connection to another service.
     for other in ["", "we", "webb", "dns"] {
         assert_ne!(generator.reset_token(other, one.as_bytes()), token(one.as_bytes()), "{other}");
     }
@@ -178,8 +180,8 @@ fn reset_tokens_are_of_an_id_and_a_key() {
     assert_eq!(format.reset_token(&ring, "web", one.as_bytes()), Err(IdError::UnknownEpoch));
 }
 
-/// A server must not make tokens for another server's IDs, because it could end the connections of
-/// that server.
+/// A server must not make reset tokens for another server's IDs, because it could end the
+/// connections of that server.
 #[test]
 fn a_server_has_no_reset_tokens_of_another() {
     let format = IdFormat::new(12, 2).unwrap();
@@ -198,7 +200,8 @@ fn a_known_reset_token() {
     assert_eq!(token, 0xc793_f0a7_005e_ead5_7445_ac57_47c3_7cc6_u128.to_be_bytes());
 }
 
-/// RFC 9000 s.9.5: an observer of two networks must not be able to use the server ID to link IDs.
+/// An observer of two networks must not be able to link connection IDs by the server ID (RFC 9000
+/// s.9.5).
 #[test]
 fn hidden_server_id_is_another_in_each_id_and_is_read_with_the_ring() {
     let plain = IdFormat::new(12, 2).unwrap();
@@ -213,8 +216,8 @@ fn hidden_server_id_is_another_in_each_id_and_is_read_with_the_ring() {
             let id = ids.generate();
             let bytes = id.as_bytes();
             assert_eq!(ids.open(bytes).unwrap().server_id[..2], server);
-            // The check covers the encrypted bytes: a process that only checks need not know that
-            // bytes are hidden.
+            // The check value covers the encrypted bytes, so a process that only checks IDs need
+            // not know that bytes are encrypted.
             assert!(plain.open(&ring(), bytes).is_ok());
             for (at, seen) in seen.iter_mut().enumerate() {
                 seen[usize::from(bytes[1 + at])] += 1;
@@ -229,7 +232,7 @@ fn hidden_server_id_is_another_in_each_id_and_is_read_with_the_ring() {
                     "byte {at} is shown"
                 );
             } else {
-                // 16 of each value on average, with a standard deviation of 4.
+                // On average, each byte value occurs 16 times, with a standard deviation of 4.
                 assert!(*most < 50, "byte {at}: one value {most} times");
             }
         }

@@ -1,5 +1,6 @@
-//! A quinn server behind a gateway: the gateway sends its clients a Retry, and the handshake
-//! completes only if the server's transport parameters match the token (RFC 9000 s.7.3).
+//! Tests a quinn server behind a gateway. The gateway answers the client with a Retry packet, and
+//! the handshake completes only if the server's transport parameters match the token (RFC 9000
+//! s.7.3).
 
 #[path = "support/gateway.rs"]
 mod gateway;
@@ -53,7 +54,8 @@ async fn a_quinn_server_takes_the_gateway_s_tokens() {
     accepting.abort();
 }
 
-/// If the server is dead, the gateway sends the reset token that the server gave with its ID.
+/// If the server is dead, the gateway must send the stateless reset token that the server gave its
+/// client with the connection ID.
 #[tokio::test]
 async fn clients_of_a_dead_quinn_server_are_told() {
     let ring = KeyRing::generate(Clock::Monotonic).unwrap();
@@ -85,8 +87,9 @@ async fn clients_of_a_dead_quinn_server_are_told() {
     accepting.abort();
 }
 
-/// The server has another ring than the gateway, so it finds the token invalid. The client, which
-/// got a Retry, misses the transport parameters and must close the connection.
+/// The server's ring differs from the gateway's, so the server considers the token invalid and does
+/// not send the transport parameters that must follow a Retry. The client must close the
+/// connection.
 #[tokio::test]
 async fn without_the_ring_no_handshake_is_complete() {
     let ring = KeyRing::generate(Clock::Monotonic).unwrap();

@@ -1,6 +1,6 @@
-//! Compares the gateway's `bpf/proof.h`, compiled natively, with this crate: for the vectors that
-//! both read, for thousands of random inputs, and for each of these inputs with any byte changed.
-//! Also compiles it for BPF.
+//! Compares the gateway's `bpf/proof.h`, compiled natively, with this crate: for the test vectors
+//! that both read, for thousands of random inputs, and for these inputs with any one byte changed.
+//! Also compiles the header for BPF.
 
 use std::fs::File;
 use std::io::Write;
@@ -19,7 +19,7 @@ use rand::{Rng, RngCore, SeedableRng};
 const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 const REPLY: usize = 120;
 
-/// Values of enum equic_proof.
+/// Values of `enum equic_proof` in C.
 const OK: u32 = 0;
 const MALFORMED: u32 = 2;
 
@@ -34,8 +34,8 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Returns the C program. It is built once, with warnings as errors and the undefined behaviour
-/// sanitizer.
+/// Returns the path of the C program. It is built once, with warnings as errors and with the
+/// undefined behaviour sanitizer.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -52,7 +52,7 @@ fn program() -> &'static Path {
     })
 }
 
-/// The struct request of proof.c.
+/// The `struct request` of proof.c.
 #[derive(Clone)]
 struct Request {
     op: u8,
@@ -100,7 +100,7 @@ impl Request {
         bytes
     }
 
-    /// Returns the crate's result as struct reply of proof.c.
+    /// Returns this crate's result, encoded as the `struct reply` of proof.c.
     fn reply(&self) -> [u8; REPLY] {
         let mut reply = [0; REPLY];
         let mut result = OK;
@@ -171,8 +171,8 @@ fn id_error(error: IdError) -> u32 {
     }
 }
 
-/// Runs all requests with the C program and compares each reply with the crate's. Returns how often
-/// each result occurred.
+/// Sends all requests to the C program, and compares each reply with this crate's result. Returns
+/// how often each result occurred.
 fn compare(requests: &[Request]) -> [usize; 7] {
     let mut file = tempfile::tempfile().unwrap();
     for request in requests {
@@ -212,8 +212,8 @@ fn some_request(rng: &mut StdRng) -> Request {
     let address: IpAddr = if rng.random() {
         IpAddr::from(rng.random::<[u8; 4]>())
     } else {
-        // The address must not be ::ffff:a.b.c.d, because the gateway drops such packets, and a
-        // socket reports the address as IPv4.
+        // The address must not be ::ffff:a.b.c.d. The gateway drops packets with such an address,
+        // and a socket reports it as IPv4.
         Ipv6Addr::from(rng.random::<u128>() | 1 << 127).into()
     };
     let mut token = [0; RetryToken::LEN];
@@ -266,7 +266,7 @@ fn ring_of(key: &str, epoch: &str) -> KeyRing {
 fn holds(line: &str) {
     let fields: Vec<&str> = line.split_whitespace().collect();
     match fields[..] {
-        // The crate uses another library's SipHash, which is tested with these vectors itself.
+        // This crate uses the SipHash of a library that tests itself with these vectors.
         ["sip", ..] => {}
         ["token", key, epoch, now, family, address, port, original, retry, token] => {
             let ring = ring_of(key, epoch);

@@ -1,4 +1,4 @@
-//! Tests attacks on Retry tokens, and the rotation of keys.
+//! Tests Retry tokens under attack and during the rotation of keys.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -37,7 +37,8 @@ fn a_token_says_what_the_transport_parameters_need() {
     assert_eq!(proof.issued, NOW);
 }
 
-/// A server without a key must be able to read the original ID (draft-ietf-quic-retry-offload s.3).
+/// A server without a key must be able to read the original connection ID
+/// (draft-ietf-quic-retry-offload s.3).
 #[test]
 fn the_first_bytes_are_those_of_the_draft() {
     let token = sealed(&ring());
@@ -89,7 +90,8 @@ fn a_token_is_of_one_address_port_and_connection_id() {
         assert_eq!(open("192.0.2.1:4711", dcid), Err(TokenError::Forged), "{dcid:?}");
     }
     assert_eq!(open("192.0.2.1:4711", &[2; 21]), Err(TokenError::Forged));
-    // For stacks that do not report the source, the token contains it.
+    // The content that `authenticate` returns must include the client's address, for stacks that do
+    // not report the source of a packet.
     let content = RetryToken::authenticate(&ring(), NOW, &token).unwrap();
     assert_eq!((content.client, content.retry_source), (client(), id(&[2; 8])));
 }
@@ -130,12 +132,13 @@ fn keys_rotate_without_a_gap() {
         assert_eq!(gateway.advance(), Err(RingError::NothingAnnounced));
         gateway.announce(Key::random().unwrap()).unwrap();
         assert_eq!(gateway.announce(Key::random().unwrap()), Err(RingError::Announced));
-        // Until every server has the new ring, tokens use the old key.
+        // The gateway still uses the old key, because not every server has the new ring.
         tokens.push(sealed(&gateway));
         assert_eq!(open(&server, &tokens[tokens.len() - 1]).map(|_| ()), Ok(()), "turn {turn}");
         server = KeyRing::from_bytes(&*gateway.to_bytes()).unwrap();
         gateway.advance().unwrap();
-        // The server accepts the key, although it does not know yet that the key is in use.
+        // The server must accept tokens of the new key, although its ring does not say yet that the
+        // key is in use.
         tokens.push(sealed(&gateway));
         for token in tokens.iter().rev().take(3) {
             assert_eq!(open(&server, token).map(|_| ()), Ok(()), "turn {turn}");
@@ -150,8 +153,8 @@ fn keys_rotate_without_a_gap() {
     assert_eq!(known, 6);
 }
 
-/// After enough rotations, the epoch of a token is unknown. One rotation later, the epoch is used
-/// again, and the token looks forged.
+/// After enough rotations, the epoch of a token is unknown. One rotation later, the epoch has a new
+/// key, and the token looks forged.
 #[test]
 fn what_is_rotated_out_is_told_from_what_is_forged() {
     let mut ring = ring();
@@ -189,7 +192,8 @@ fn rings_are_read_as_they_were_written_or_not_at_all() {
     let copy = KeyRing::from_bytes(&*bytes).unwrap();
     assert_eq!(*copy.to_bytes(), *bytes);
     assert_eq!((copy.lifetime(), copy.epoch()), (Duration::from_millis(1234), ring.epoch()));
-    // The changed bytes are the magic, version, clock, epoch, a missing key, and reserved bits.
+    // Each case changes one part of the ring: the magic bytes, version, clock, epoch, a missing
+    // key, or reserved bits.
     for (at, value) in [
         (0, 0),
         (4, 2),

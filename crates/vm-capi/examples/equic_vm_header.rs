@@ -1,5 +1,5 @@
-//! Prints `include/equic_vm.h`, which is generated from this crate. `make header` at the root
-//! writes it.
+//! Prints the C header `include/equic_vm.h`, which is generated from this crate. `make header` in
+//! the root folder writes the file.
 
 use std::path::Path;
 
@@ -38,7 +38,7 @@ fn main() -> Result<(), cbindgen::Error> {
     Ok(())
 }
 
-/// Generates the bindings of the crate in this folder.
+/// Generates the C declarations of the crate in `folder`.
 pub(crate) fn generate(folder: &Path) -> Result<cbindgen::Bindings, cbindgen::Error> {
     let version = format!(
         "\n/* The version of this header. */\n#define EQUIC_VM_VERSION \"{}\"",

@@ -1,4 +1,5 @@
-//! Error codes, the last message of each thread, and the boundary that panics do not cross.
+//! Error codes, the last error message of each thread, and the function that keeps panics from
+//! unwinding into C.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
@@ -35,7 +36,7 @@ thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// An error code with its message.
+/// Error of a function of this library: its code and its message.
 pub(crate) struct Failure(pub(crate) equic_vm_error, pub(crate) String);
 
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
@@ -44,7 +45,8 @@ pub(crate) fn invalid(what: &str) -> Failure {
     Failure(EQUIC_VM_ERROR_INVALID_ARGUMENT, what.to_owned())
 }
 
-/// Runs a function of the library. Its error becomes a code and the thread's message.
+/// Runs the body of a C function. An error becomes its code, and sets the thread's last error
+/// message.
 pub(crate) fn boundary(run: impl FnOnce() -> Result<()>) -> equic_vm_error {
     let Failure(code, message) = match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => return EQUIC_VM_OK,
@@ -53,7 +55,7 @@ pub(crate) fn boundary(run: impl FnOnce() -> Result<()>) -> equic_vm_error {
     };
     let bytes: Vec<u8> = message.bytes().filter(|byte| *byte != 0).collect();
     let message = CString::new(bytes).unwrap_or_default();
-    // A thread that is ending has no message.
+    // If the thread is ending, its message can no longer be stored.
     let _ = MESSAGE.try_with(|last| *last.borrow_mut() = message);
     code
 }
@@ -64,14 +66,15 @@ pub extern "C" fn equic_vm_last_error_message() -> *const c_char {
     MESSAGE.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// Checks a pointer to the place of a result.
+/// Returns a reference to the location to which a C function writes a result. Fails if the pointer
+/// is NULL.
 pub(crate) unsafe fn result<'a, T>(pointer: *mut T, name: &str) -> Result<&'a mut T> {
-    // SAFETY: the header requires a valid pointer of this type, or NULL.
+    // SAFETY: equic_vm.h requires a valid pointer of this type, or NULL.
     unsafe { pointer.as_mut() }.ok_or_else(|| invalid(&format!("{name} is NULL")))
 }
 
-/// Checks a handle.
+/// Returns a reference to the handle that a C program passed. Fails if the pointer is NULL.
 pub(crate) unsafe fn handle<'a, T>(pointer: *const T, name: &str) -> Result<&'a T> {
-    // SAFETY: the header requires a handle that was not released yet, or NULL.
+    // SAFETY: equic_vm.h requires a handle that was not released yet, or NULL.
     unsafe { pointer.as_ref() }.ok_or_else(|| invalid(&format!("{name} is NULL")))
 }

@@ -1,4 +1,4 @@
-//! Helpers: functions of the host that programs may call.
+//! C functions for helpers. A helper is a function of the host that programs may call.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,8 @@ use vm::{Caller, HelperError, HelperHost, Helpers, Region};
 
 use crate::error::*;
 
-/// A host in C. Each call has a pointer that its helpers receive.
+/// The C host, as a type parameter of the engine. Each call of a program has a pointer that its
+/// helpers receive.
 pub(crate) struct C;
 impl HelperHost for C {
     type Data<'h> = *mut c_void;
@@ -20,15 +21,15 @@ pub struct equic_vm_helpers {
 
 pub(crate) enum Table {
     Open(Helpers<C>),
-    /// A program was loaded with this table.
+    /// A program was loaded with this table, so the table can no longer change.
     Shared(Arc<Helpers<C>>),
 }
 
 /// A call of a program, while one of its helpers runs.
 pub struct equic_vm_call {
-    /// A `Caller` that lives until the helper returns.
+    /// The `Caller` of the running helper, which lives until the helper returns.
     caller: *mut c_void,
-    /// True if the helper charged more than the budget had left.
+    /// True if the helper charged more instructions than the budget had left.
     overdrawn: bool,
 }
 
@@ -58,9 +59,9 @@ struct Function {
     own: *mut c_void,
 }
 
-// SAFETY: the header requires that `run` and `own` may be used from any thread.
+// SAFETY: equic_vm.h requires that any thread may use `run` and `own`.
 unsafe impl Send for Function {}
-// SAFETY: the header requires that `run` and `own` may be used from any thread.
+// SAFETY: equic_vm.h requires that any thread may use `run` and `own`.
 unsafe impl Sync for Function {}
 
 impl Function {
@@ -72,7 +73,7 @@ impl Function {
         let (mut value, data) = (0, *caller.data);
         let mut call =
             equic_vm_call { caller: std::ptr::from_mut(caller).cast(), overdrawn: false };
-        // SAFETY: the header requires a function of this type. All pointers live until it returns.
+        // SAFETY: equic_vm.h requires a function of this type. All pointers live until it returns.
         let code = unsafe { (self.run)(&mut call, data, self.own, arguments.as_ptr(), &mut value) };
         match code {
             _ if call.overdrawn => Err(HelperError::Budget),
@@ -88,7 +89,7 @@ pub unsafe extern "C" fn equic_vm_helpers_new(
     helpers: *mut *mut equic_vm_helpers,
 ) -> equic_vm_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic_vm.h.
         let helpers = unsafe { result(helpers, "helpers") }?;
         let table = Mutex::new(Table::Open(Helpers::new()));
         *helpers = Box::into_raw(Box::new(equic_vm_helpers { table }));
@@ -109,7 +110,7 @@ pub unsafe extern "C" fn equic_vm_helpers_add(
     own: *mut c_void,
 ) -> equic_vm_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic_vm.h.
         let (helpers, name) = unsafe { (handle(helpers, "helpers")?, text(name, "name")?) };
         let function = Function { run: function.ok_or_else(|| invalid("function is NULL"))?, own };
         let mut table = helpers.table.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,7 +132,8 @@ pub unsafe extern "C" fn equic_vm_helpers_add(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_helpers_free(helpers: *mut equic_vm_helpers) {
     if !helpers.is_null() {
-        // SAFETY: created by `Box::into_raw` in `equic_vm_helpers_new`, and released once.
+        // SAFETY: `Box::into_raw` in `equic_vm_helpers_new` created the handle, and the caller
+        // releases it only once.
         drop(unsafe { Box::from_raw(helpers) });
     }
 }
@@ -145,7 +147,7 @@ pub unsafe extern "C" fn equic_vm_call_memory(
     offset: u64,
     length: u64,
 ) -> *mut u8 {
-    // SAFETY: the header requires the `call` argument of the running helper.
+    // SAFETY: equic_vm.h requires the `call` argument of the running helper.
     let Some(call) = (unsafe { call.as_ref() }) else { return std::ptr::null_mut() };
     // SAFETY: `Function::run` created it from a `Caller`, which lives until the helper returns.
     let caller = unsafe { &mut *call.caller.cast::<Caller<'_, *mut c_void>>() };
@@ -160,7 +162,7 @@ pub unsafe extern "C" fn equic_vm_call_memory(
 /// ends with EQUIC_VM_ERROR_BUDGET.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_charge(call: *mut equic_vm_call, cost: u64) -> c_int {
-    // SAFETY: the header requires the `call` argument of the running helper.
+    // SAFETY: equic_vm.h requires the `call` argument of the running helper.
     let Some(call) = (unsafe { call.as_mut() }) else { return 1 };
     // SAFETY: `Function::run` created it from a `Caller`, which lives until the helper returns.
     let caller = unsafe { &mut *call.caller.cast::<Caller<'_, *mut c_void>>() };
@@ -168,12 +170,12 @@ pub unsafe extern "C" fn equic_vm_charge(call: *mut equic_vm_call, cost: u64) ->
     c_int::from(call.overdrawn)
 }
 
-/// Reads a C string.
+/// Reads a string argument. Fails if it is NULL or not UTF-8.
 pub(crate) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str> {
     if text.is_null() {
         return Err(invalid(&format!("{name} is NULL")));
     }
-    // SAFETY: the header requires NUL-terminated text.
+    // SAFETY: equic_vm.h requires NUL-terminated text.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map_err(|_| invalid(&format!("{name} is not UTF-8")))
 }

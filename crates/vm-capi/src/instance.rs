@@ -1,4 +1,4 @@
-//! Instances of programs, each with its own memory.
+//! C functions for instances of programs. Each instance has its own memory.
 
 use std::ffi::c_void;
 
@@ -22,7 +22,7 @@ pub unsafe extern "C" fn equic_vm_instance_new(
     instance: *mut *mut equic_vm_instance,
 ) -> equic_vm_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic_vm.h.
         let (program, place) =
             unsafe { (handle(program, "program")?, result(instance, "instance")?) };
         let made = program.program.instantiate();
@@ -37,7 +37,8 @@ pub unsafe extern "C" fn equic_vm_instance_new(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_instance_free(instance: *mut equic_vm_instance) {
     if !instance.is_null() {
-        // SAFETY: created by `Box::into_raw` in `equic_vm_instance_new`, and released once.
+        // SAFETY: `Box::into_raw` in `equic_vm_instance_new` created the handle, and the caller
+        // releases it only once.
         drop(unsafe { Box::from_raw(instance) });
     }
 }
@@ -51,7 +52,7 @@ pub unsafe extern "C" fn equic_vm_instance_memory(
     offset: u64,
     length: u64,
 ) -> *mut u8 {
-    // SAFETY: the caller follows the pointer rules of the header.
+    // SAFETY: the caller follows the pointer rules in equic_vm.h.
     let Some(instance) = (unsafe { instance.as_mut() }) else { return std::ptr::null_mut() };
     match instance.instance.memory().write(Region::new(offset, length)) {
         Ok(bytes) => bytes.as_mut_ptr(),
@@ -62,7 +63,7 @@ pub unsafe extern "C" fn equic_vm_instance_memory(
 /// Resets the instance's memory to its initial state. NULL is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_instance_reset(instance: *mut equic_vm_instance) {
-    // SAFETY: the caller follows the pointer rules of the header.
+    // SAFETY: the caller follows the pointer rules in equic_vm.h.
     if let Some(instance) = unsafe { instance.as_mut() } {
         instance.instance.reset();
     }
@@ -82,7 +83,7 @@ pub unsafe extern "C" fn equic_vm_run(
     result: *mut u64,
 ) -> equic_vm_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic_vm.h.
         let (instance, budget) = unsafe {
             (crate::error::result(instance, "instance")?, crate::error::result(budget, "budget")?)
         };
@@ -90,7 +91,7 @@ pub unsafe extern "C" fn equic_vm_run(
             let message = "no such entry: use a number from equic_vm_program_entry";
             return Err(Failure(EQUIC_VM_ERROR_NO_ENTRY, message.to_owned()));
         };
-        // SAFETY: the header requires five words, or NULL.
+        // SAFETY: equic_vm.h requires five words, or NULL.
         let arguments =
             unsafe { arguments.cast::<[u64; 5]>().as_ref() }.copied().unwrap_or_default();
         let mut data = data;
@@ -103,7 +104,7 @@ pub unsafe extern "C" fn equic_vm_run(
             };
             Failure(code, trap.to_string())
         })?;
-        // SAFETY: the header requires a place for a result, or NULL.
+        // SAFETY: equic_vm.h requires a valid location for the result, or NULL.
         if let Some(result) = unsafe { result.as_mut() } {
             *result = value;
         }

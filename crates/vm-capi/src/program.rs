@@ -1,4 +1,4 @@
-//! Programs, which are loaded once and shared by their instances.
+//! C functions for programs. A program is loaded once and shared by its instances.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Arc, PoisonError};
@@ -26,13 +26,13 @@ pub unsafe extern "C" fn equic_vm_program_load(
     program: *mut *mut equic_vm_program,
 ) -> equic_vm_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic_vm.h.
         let (helpers, place) =
             unsafe { (handle(helpers, "helpers")?, result(program, "program")?) };
         if elf.is_null() || isize::try_from(length).is_err() {
             return Err(invalid("elf is NULL, or its length is too large"));
         }
-        // SAFETY: not NULL, and the header requires this many bytes.
+        // SAFETY: the pointer is not NULL, and equic_vm.h requires this many readable bytes.
         let elf = unsafe { std::slice::from_raw_parts(elf.cast::<u8>(), length) };
         let mut config = Config::default();
         if memory != 0 {
@@ -66,7 +66,8 @@ pub unsafe extern "C" fn equic_vm_program_load(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_program_free(program: *mut equic_vm_program) {
     if !program.is_null() {
-        // SAFETY: created by `Box::into_raw` in `equic_vm_program_load`, and released once.
+        // SAFETY: `Box::into_raw` in `equic_vm_program_load` created the handle, and the caller
+        // releases it only once.
         drop(unsafe { Box::from_raw(program) });
     }
 }
@@ -79,9 +80,9 @@ pub unsafe extern "C" fn equic_vm_program_entry(
     entry: *mut u32,
 ) -> equic_vm_error {
     boundary(|| {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic_vm.h.
         let (program, name) = unsafe { (handle(program, "program")?, text(name, "name")?) };
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic_vm.h.
         let place = unsafe { result(entry, "entry") }?;
         let found = program.program.entries().position(|entry| entry == name).ok_or_else(|| {
             let message = format!("the program has no global function {name}");
@@ -99,14 +100,14 @@ pub unsafe extern "C" fn equic_vm_program_free_memory(
     offset: *mut u64,
     length: *mut u64,
 ) {
-    // SAFETY: the caller follows the pointer rules of the header.
+    // SAFETY: the caller follows the pointer rules in equic_vm.h.
     let free = unsafe { program.as_ref() }.map(|program| program.program.free());
     let (from, bytes) = free.map_or((0, 0), |free| (free.offset, free.len));
-    // SAFETY: the header requires a place for a result, or NULL.
+    // SAFETY: equic_vm.h requires a valid location for the result, or NULL.
     if let Some(offset) = unsafe { offset.as_mut() } {
         *offset = from;
     }
-    // SAFETY: the header requires a place for a result, or NULL.
+    // SAFETY: equic_vm.h requires a valid location for the result, or NULL.
     if let Some(length) = unsafe { length.as_mut() } {
         *length = bytes;
     }
@@ -115,6 +116,6 @@ pub unsafe extern "C" fn equic_vm_program_free_memory(
 /// Returns 1 if calls run compiled code, or 0 if they are interpreted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_vm_program_is_compiled(program: *const equic_vm_program) -> c_int {
-    // SAFETY: the caller follows the pointer rules of the header.
+    // SAFETY: the caller follows the pointer rules in equic_vm.h.
     c_int::from(unsafe { program.as_ref() }.is_some_and(|program| program.program.is_compiled()))
 }

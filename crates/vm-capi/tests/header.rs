@@ -1,4 +1,4 @@
-//! Tests that the committed header is the one that this crate generates.
+//! Tests that the committed C header is the one that this crate generates.
 
 #[path = "../examples/equic_vm_header.rs"]
 #[allow(dead_code, reason = "its main prints the header")]

@@ -1,9 +1,9 @@
-//! TLS over TCP: the exchange of `perf` on connections of its own, on one thread.
+//! The protocol `perf` over TLS and TCP, on one thread.
 //!
 //! [`serve`] and [`ask`] are a complete implementation. A [`Library`] provides the encryption.
-//! `equic-lab bench endpoint tcp` uses AWS-LC, and `bench/tcp` has others. A connection has one stream,
-//! whose requests end when the client has sent everything. [`wire`] is a connection, [`socket`]
-//! creates sockets, and [`stack`] is a client.
+//! `equic-lab bench endpoint tcp` uses AWS-LC, and `bench/tcp` has others. A connection has only
+//! one stream, and a request ends when the client has sent everything. [`wire`] is a connection,
+//! [`socket`] creates sockets, and [`stack`] is a client.
 
 pub mod socket;
 pub mod stack;
@@ -36,8 +36,8 @@ pub struct Library {
     pub ticketer: Arc<dyn ProducesTickets>,
 }
 
-/// Returns the settings in force on a TCP socket. Without streams, there are no stream windows, and
-/// the kernel segments the data.
+/// Returns the settings in force on a TCP socket. They include no stream windows, because TCP has
+/// no streams. The kernel segments the data.
 pub fn effective(
     name: String,
     crypto: Option<&'static str>,
@@ -57,10 +57,11 @@ pub fn effective(
     })
 }
 
-/// Serves until the process ends.
+/// Runs the server until the process ends.
 ///
 /// # Errors
-/// Files or sockets that cannot be used. Errors of a connection are printed to standard error.
+/// Fails if a file or a socket cannot be used. Errors of a connection are printed to standard
+/// error.
 pub async fn serve(args: &Server, library: Library) -> Result<()> {
     if args.qlog.is_some() {
         unsupported("qlog");
@@ -91,12 +92,12 @@ async fn answer(stream: TcpStream, tls: Arc<rustls::ServerConfig>) -> Result<()>
 /// Runs the workload of a client, and prints its answer.
 ///
 /// # Errors
-/// Any error that prevents the workload.
+/// Fails if the workload cannot be completed.
 pub async fn ask(args: &Client, library: Library) -> Result<()> {
     if args.qlog.is_some() {
         unsupported("qlog");
     }
-    // TCP has one stream per connection.
+    // A TCP connection has only one stream.
     match args.work {
         Work::Download { streams: 1, .. } => {}
         Work::Download { .. } => unsupported("several streams over TCP"),

@@ -1,6 +1,6 @@
 //! Creates TCP sockets with the requested settings. SO_RCVBUF and SO_SNDBUF are set as for UDP
-//! sockets, which disables the kernel's automatic tuning. The congestion control is always set,
-//! whatever the system's default is.
+//! sockets, which disables the kernel's automatic tuning. The congestion control algorithm is
+//! always set, so that the system's default has no effect.
 
 use std::net::SocketAddr;
 
@@ -40,7 +40,7 @@ pub fn listen(address: SocketAddr, knobs: &Knobs) -> Result<Socket> {
     Ok(socket)
 }
 
-/// Returns the kernel's name of the algorithm.
+/// Returns the name by which the kernel knows the congestion control algorithm.
 fn kernel(congestion: Congestion) -> &'static str {
     match congestion {
         Congestion::Cubic => "cubic",

@@ -1,4 +1,4 @@
-//! TCP as a [`Stack`].
+//! A client of TLS over TCP that implements [`Stack`].
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -23,13 +23,13 @@ use crate::{Connection, Effective, Knobs, Stack};
 pub struct Tls {
     /// Address of the server.
     pub server: SocketAddr,
-    /// Settings of sockets.
+    /// Settings of the sockets.
     pub knobs: Knobs,
-    /// Settings of TLS.
+    /// Configuration of TLS.
     pub config: Arc<ClientConfig>,
-    /// Name of the server.
+    /// Name of the server, which its certificate must contain.
     pub name: ServerName<'static>,
-    /// Number of handshakes that were not resumed.
+    /// Number of handshakes so far that were not resumed.
     pub full: Arc<AtomicU64>,
 }
 
@@ -37,7 +37,7 @@ pub struct Tls {
 pub struct Open<W>(Shared<W>);
 
 impl<W> Open<W> {
-    /// Opens the only stream.
+    /// Opens the only stream of a connection.
     pub fn new(wire: W) -> Open<W> {
         Open(shared(wire))
     }
@@ -49,10 +49,10 @@ impl<W> fmt::Debug for Open<W> {
     }
 }
 
-/// Connects a socket.
+/// Connects a TCP socket to the server.
 ///
 /// # Errors
-/// Errors of the system.
+/// Errors of the operating system.
 pub async fn connect(server: SocketAddr, knobs: &Knobs) -> Result<TcpStream> {
     let socket = socket::client(server, knobs)?;
     socket.set_nonblocking(true)?;

@@ -1,4 +1,4 @@
-//! A TCP connection with TLS by rustls.
+//! A TCP connection that rustls encrypts.
 
 use std::future::poll_fn;
 use std::io::{self, BufRead as _, ErrorKind, IoSlice, Write as _};
@@ -63,7 +63,7 @@ impl TlsWire {
         }
     }
 
-    /// Sends encrypted bytes.
+    /// Sends the bytes that rustls has encrypted.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.tls.wants_write() {
             let mut socket = Socket { stream: Pin::new(&mut self.stream), cx };
@@ -77,15 +77,16 @@ impl TlsWire {
         Poll::Ready(Ok(()))
     }
 
-    /// Decrypts received bytes. If all of them are decrypted, first reads more. Returns the number
-    /// of bytes before decryption. 0 is the end of the connection.
+    /// Decrypts received bytes. If all of them are decrypted already, reads more first. Returns the
+    /// number of encrypted bytes that were processed, or 0 at the end of the connection.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.at == self.end {
             let mut buffer = ReadBuf::new(&mut self.buffer);
             ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
             (self.at, self.end) = (0, buffer.filled().len());
         }
-        // At the end, the read returns nothing, which tells rustls of the end.
+        // At the end of the connection, the buffer is empty. This read then returns 0, so that
+        // rustls learns of the end.
         let count = self.tls.read_tls(&mut &self.buffer[self.at..self.end])?;
         self.at += count;
         if let Err(error) = self.tls.process_new_packets() {
@@ -132,9 +133,10 @@ impl Wire for TlsWire {
         Poll::Ready(self.tls.writer().write(data))
     }
 
-    /// Ends the connection: a client sends a close_notify, but no FIN (RFC 8446 s.6.1). The end
-    /// that closes the TCP connection first cannot reuse its port for a minute. This must be the
-    /// server, which has only one port.
+    /// Ends the connection. A client sends a close_notify alert, but no FIN (RFC 8446 s.6.1). The
+    /// endpoint that closes the TCP connection first cannot reuse its port for a minute. The server
+    /// closes first, because it needs only one port, whereas each connection of a client needs
+    /// another one.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.tls.send_close_notify();
         ready!(self.poll_flush(cx))?;
@@ -149,7 +151,7 @@ impl Wire for TlsWire {
     }
 }
 
-/// Adapts a socket for writes of rustls.
+/// Lets rustls write encrypted bytes to a socket.
 struct Socket<'a, 'b> {
     stream: Pin<&'a mut TcpStream>,
     cx: &'a mut Context<'b>,

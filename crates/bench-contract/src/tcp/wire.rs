@@ -13,7 +13,8 @@ use crate::{ReceiveStream, SendStream};
 
 /// A connection that transfers bytes, with or without TLS.
 pub trait Wire: std::marker::Send + 'static {
-    /// Passes received bytes to `take`. Returns their number, or 0 at the end of the stream.
+    /// Waits for bytes and passes them to `take`. Returns their number, or 0 at the end of the
+    /// stream.
     fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,8 +1,8 @@
-//! Ethernet frames from a packet(7) socket: their ports, and their form on the wire.
+//! Parses Ethernet frames from a packet(7) socket, and splits frames that hold several datagrams.
 
 use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
 
-/// Size of a UDP header in bytes. The next constant is the size of an IPv6 header.
+/// Size of a UDP header in bytes. `IPV6` is the size of an IPv6 header.
 const UDP: usize = 8;
 const IPV6: usize = 40;
 
@@ -48,9 +48,9 @@ impl Shape {
         ports.contains(&self.source) || ports.contains(&self.destination)
     }
 
-    /// Returns the frames as they would be without segmentation offload, for datagrams of `size`
-    /// bytes. The kernel delivers many of them as one frame. Lengths are corrected. Checksums are
-    /// not, as usual with offloads.
+    /// Splits a frame into frames of one datagram each, as they would be without segmentation
+    /// offload. The kernel delivers several datagrams of `size` bytes as one frame. The length
+    /// fields are corrected, but the checksums are not, as is usual with offloads.
     pub(super) fn segments(&self, frame: &[u8], size: usize) -> Vec<Vec<u8>> {
         let (headers, payload) = match frame.split_at_checked(self.transport + UDP) {
             Some(parts) if self.udp && size > 0 && parts.1.len() > size => parts,
@@ -59,8 +59,8 @@ impl Shape {
         let one = |payload: &[u8]| {
             let mut segment = [headers, payload].concat();
             let udp = UDP + payload.len();
-            // The length in IPv6 is of the payload (RFC 8200 s.3). The length in IPv4 includes the
-            // header (RFC 791 s.3.1).
+            // The length field of IPv6 covers only the payload (RFC 8200 s.3). That of IPv4
+            // includes the header (RFC 791 s.3.1).
             let behind = if self.v6 { self.ip + IPV6 } else { self.ip };
             let length = self.ip + if self.v6 { 4 } else { 2 };
             put(&mut segment, length, self.transport + udp - behind);
@@ -71,8 +71,8 @@ impl Shape {
     }
 }
 
-/// Writes a length in network order into two bytes at `at`. A datagram is never longer than 65,535
-/// bytes.
+/// Writes a length in network byte order into two bytes at `at`. The length of a datagram is at
+/// most 65,535.
 fn put(frame: &mut [u8], at: usize, value: usize) {
     let bytes = u16::try_from(value).unwrap_or(u16::MAX).to_be_bytes();
     if let Some(place) = frame.get_mut(at..at + 2) {

@@ -1,5 +1,5 @@
-//! Captures the packets of an attempt into a pcap file: all packets from or to the server's ports
-//! that a packet(7) socket in the server's network sees.
+//! Captures the packets of an attempt in a pcap file. These are all packets from or to the server's
+//! ports that a packet(7) socket in the server's network namespace receives.
 
 mod frame;
 
@@ -24,26 +24,26 @@ use crate::site::{Host, Site};
 use crate::{BenchError, Failure};
 use frame::Shape;
 
-/// Name of the file in the folder of an attempt.
+/// Name of the capture file in the folder of an attempt.
 const FILE: &str = "packets.pcap";
-/// Maximum size of the file of an attempt, in bytes.
+/// Maximum size of the capture file of an attempt, in bytes.
 pub(crate) const MOST: u64 = 100 << 20;
-/// LINKTYPE_ETHERNET of the pcap format. The loopback interface also has such headers.
+/// LINKTYPE_ETHERNET of the pcap format. The loopback interface also has Ethernet headers.
 const ETHERNET: u32 = 1;
-/// Size of the longest frame. Frames of TCP with segmentation offload may be longer than those of
-/// UDP.
+/// Size of the longest frame in bytes. With segmentation offload, TCP frames may be longer than
+/// those of UDP.
 const LONGEST: usize = 256 << 10;
 /// Size of virtio_net_hdr, which precedes each frame.
 const VIRTIO: usize = 10;
 /// VIRTIO_NET_HDR_GSO_UDP_L4: several datagrams, each of `gso_size` bytes.
 const GSO_UDP: u8 = 5;
-/// PACKET_OUTGOING of packet(7). The next constant is ARPHRD_LOOPBACK of netdevice(7).
+/// PACKET_OUTGOING of packet(7). `LOOPBACK` is ARPHRD_LOOPBACK of netdevice(7).
 const OUTGOING: u8 = 4;
 const LOOPBACK: u16 = 772;
 /// Size of the kernel's buffer for packets that were not read yet, in bytes.
 const BUFFER: usize = 64 << 20;
-/// Pause between two checks of the stop flag, in microseconds. The next constant is the maximum
-/// time for reading the remaining packets after that.
+/// Pause between two checks of the stop flag, in microseconds. `REST` is the maximum time for
+/// reading the remaining packets after the flag is set.
 const LOOK_US: i64 = 20_000;
 const REST: Duration = Duration::from_secs(2);
 
@@ -59,16 +59,16 @@ pub(crate) struct Capture {
 pub(crate) struct Caught {
     /// Packets written to the file.
     pub written: u64,
-    /// Packets that arrived when the file was full.
+    /// Packets that were not written because the file was full.
     pub beyond: u64,
     /// Packets for which the kernel had no space. A buffer of several datagrams counts as one.
     pub lost: u64,
 }
 
-/// Checks whether this process may capture packets.
+/// Checks that this process may capture packets.
 ///
 /// # Errors
-/// [`BenchError::Plan`].
+/// [`BenchError::Plan`] if it may not.
 pub(crate) fn check() -> Result<(), BenchError> {
     let failed = |error: io::Error| {
         BenchError::Plan(format!("--pcap needs root (CAP_NET_RAW), to see packets: {error}"))
@@ -76,7 +76,7 @@ pub(crate) fn check() -> Result<(), BenchError> {
     open().map(drop).map_err(failed)
 }
 
-/// Starts a capture for a cell whose server has these addresses, if the run keeps packets.
+/// If the run keeps packets, starts a capture for a server that has these addresses.
 pub(crate) fn begin(
     context: &CellContext<'_>,
     addresses: &[&str],
@@ -92,7 +92,8 @@ pub(crate) fn begin(
 }
 
 impl Capture {
-    /// Writes packets from or to these ports into a file, at most `snap` bytes of each packet.
+    /// Starts a thread that writes packets from or to these ports into a file, at most `snap` bytes
+    /// of each packet.
     fn start(site: &Site<'_>, ports: Vec<u16>, path: &Path, snap: u32) -> io::Result<Capture> {
         let socket = match site.host {
             Host::Here(None) => open()?,
@@ -113,8 +114,8 @@ impl Capture {
         Ok(Capture { stop, thread: Some(thread) })
     }
 
-    /// Ends the capture, after all packets so far are written. Returns a line for the attempt's
-    /// notes.
+    /// Ends the capture when all packets so far are written. Returns a line for the notes of the
+    /// attempt.
     pub(crate) fn finish(mut self) -> String {
         match self.end() {
             Ok(Caught { written, beyond, lost }) => format!(
@@ -146,7 +147,7 @@ fn open() -> io::Result<OwnedFd> {
         socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::EthAll)?;
     setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
     setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(0, LOOK_US))?;
-    // Root may exceed net.core.rmem_max.
+    // Root may exceed the limit net.core.rmem_max.
     setsockopt(&socket, sockopt::RcvBufForce, &BUFFER)
         .or_else(|_| setsockopt(&socket, sockopt::RcvBuf, &BUFFER))?;
     let on: libc::c_int = 1;
@@ -169,7 +170,8 @@ fn lost(socket: &OwnedFd) -> io::Result<u64> {
     // SAFETY: all zeros is a valid tpacket_stats, which the kernel fills in.
     let mut stats: libc::tpacket_stats = unsafe { std::mem::zeroed() };
     let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
-    // SAFETY: both pointers are to values that live through the call; the length is that of the first.
+    // SAFETY: both pointers are to values that live through the call; the length is that of the
+    // first value.
     let done = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -207,8 +209,8 @@ fn read(socket: &OwnedFd, ports: &[u16], file: &mut Pcap, stop: &AtomicBool) -> 
                 }
                 Err(Errno::EAGAIN) if stop.load(Ordering::Relaxed) => return Ok(()),
                 Err(Errno::EAGAIN | Errno::EINTR) => continue,
-                // Kernels before 6.2 do not report the length of each datagram that was sent in one
-                // buffer.
+                // Kernels before 6.2 do not report the length of the datagrams that were sent as
+                // one buffer.
                 Err(Errno::EINVAL) => continue,
                 Err(error) => return Err(error.into()),
             }
@@ -225,7 +227,8 @@ fn read(socket: &OwnedFd, ports: &[u16], file: &mut Pcap, stop: &AtomicBool) -> 
             continue;
         };
         let Some(shape) = Shape::of(frame).filter(|shape| shape.has_port(ports)) else { continue };
-        // virtio_net_hdr: flags, gso_type, hdr_len, gso_size, in native byte order.
+        // The fields of virtio_net_hdr are flags, gso_type, hdr_len and gso_size, in native byte
+        // order.
         let several = header.get(1) == Some(&GSO_UDP);
         let size = match header {
             [_, _, _, _, low, high, ..] if several => u16::from_ne_bytes([*low, *high]),
@@ -255,7 +258,7 @@ impl Pcap {
         for word in [0, 0, snap, ETHERNET] {
             out.write_all(&word.to_le_bytes())?;
         }
-        // Without any packet, it is still a valid file.
+        // Writes the file header now, so that a file without packets is valid, too.
         out.flush()?;
         Ok(Pcap { out, snap, size: 24, written: 0, beyond: 0 })
     }

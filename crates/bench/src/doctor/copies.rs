@@ -1,7 +1,7 @@
-//! Detects slow copies. glibc before 2.40 uses `rep movsb` for copies above a few kilobytes. On
-//! AMD's Zen 3 and 4, this instruction is very slow if source and destination have similar offsets
-//! in their pages (glibc bug 30994). TLS records over TCP are copied that way. Datagrams are too
-//! short for it, so TCP appears slower than it is.
+//! Detects slow memory copies. glibc before 2.40 uses `rep movsb` for copies above a few kilobytes.
+//! On AMD's Zen 3 and 4, this instruction is very slow if source and destination have similar
+//! offsets in their pages (glibc bug 30994). TLS records over TCP are copied in this way. Datagrams
+//! are too short for it, so this bug makes only TCP slower.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::{Finding, finding};
 pub const TUNABLES: &str = "GLIBC_TUNABLES";
 /// Value that makes glibc copy by vector instructions at any length.
 pub const WITHOUT_REP_MOVSB: &str = "glibc.cpu.x86_rep_movsb_threshold=1000000000";
-/// The first release of glibc with a fix for this bug.
+/// The first release of glibc that copies fast on these CPUs.
 const MENDED: (u32, u32) = (2, 40);
 
 /// Returns the C library of this machine, such as `glibc 2.36`. `None` if it is not glibc.
@@ -33,7 +33,7 @@ pub(super) fn slow(root: &Path, library: Option<&str>, tunables: Option<&str>) -
         let found = lines.find(|(field, _)| field.trim() == name);
         found.is_some_and(|(_, value)| value.split_whitespace().any(|one| one == word))
     };
-    // Zen 3 is the first generation with the CPU flag fsrm.
+    // Zen 3 is the first generation of AMD's CPUs with the flag fsrm.
     let is_slow = says("vendor_id", "AuthenticAMD") && says("flags", "fsrm");
     let is_set = tunables.is_some_and(|set| set.contains("x86_rep_movsb_threshold"));
     (is_old && is_slow && !is_set).then(|| {

@@ -1,5 +1,5 @@
-//! Compares implementations with ours, if each was measured with itself: the tables of
-//! docs/notebook/bench-transport.md.
+//! Tables that compare implementations with eQUIC, if each was measured with itself.
+//! docs/notebook/bench-transport.md shows such tables.
 
 use equic_report::number::MISSING;
 use equic_report::table::{Cell, Column, Table, Tone};
@@ -7,17 +7,18 @@ use equic_report::table::{Cell, Column, Table, Tone};
 use super::show::{self, MEBIBYTES, MEGABYTES, Scale};
 use super::summary::{Estimate, Row, Summary};
 
-/// Unit and factor of a ratio.
+/// Unit and factor with which ratios are shown.
 const TIMES: Scale = Scale { unit: "times", factor: 1.0, digits: 2 };
 
-/// Returns true if this table is used for a place: ours and at least one other were measured, each
-/// only with itself. If TCP was measured, others are compared with TCP instead.
+/// Returns true if these rows, which share workload, protocol, path and settings, get this table:
+/// eQUIC and at least one other implementation were measured, each only with itself. If TCP was
+/// measured, they are compared with TCP instead.
 pub(super) fn shows(rows: &[Row]) -> bool {
     let others = rows.iter().filter(|row| row.key.client != crate::registry::OURS);
     others.count() > 0 && rows.iter().all(|row| row.beside.is_some() && row.to_tcp.is_none())
 }
 
-/// Returns the table of a place.
+/// Returns the table of rows that share workload, protocol, path and settings.
 pub(super) fn table(rows: &[Row], notes: impl Fn(&Row, Scale) -> Cell) -> Table {
     let scale = Scale::of(rows);
     let cpu = Scale::cpu_of(rows);
@@ -75,7 +76,7 @@ pub(super) fn table(rows: &[Row], notes: impl Fn(&Row, Scale) -> Cell) -> Table 
     table
 }
 
-/// Returns the median and the interval as text.
+/// Formats an estimate as two texts: the median and the interval.
 fn both(estimate: Option<Estimate>, scale: Scale) -> [String; 2] {
     estimate.map_or_else(
         || [MISSING.to_owned(), String::new()],
@@ -84,7 +85,8 @@ fn both(estimate: Option<Estimate>, scale: Scale) -> [String; 2] {
 }
 
 /// Returns a table of the settings in force at the client of each implementation in these tables,
-/// and of the payload that its sending end sent. `None` if there is no such implementation.
+/// and of the UDP payload size that its sender used. Returns `None` if there is no such
+/// implementation.
 pub(super) fn effective(summary: &Summary) -> Option<Table> {
     let swept = |row: &Row| !row.key.point.is_empty();
     let is_sweep = summary.tables().filter(|rows| shows(rows)).flatten().any(swept);

@@ -1,16 +1,17 @@
 //! Compares two results: which cells are better, worse, equal, or undecided.
 //!
-//! A cell is better or worse only if the difference is larger than chance makes it (p < 0.05) *and* large
-//! enough to matter (at least 1 %). Unpaired samples are tested by Mann and Whitney, and the change is the
-//! median of all quotients (Hodges and Lehmann). Rounds that ran interleaved on one machine are pairs: the test
-//! is Wilcoxon's signed rank test, and the change is the median of the quotients within rounds, so that the
-//! drift of the machine is in neither.
+//! A cell is better or worse only if the difference is statistically significant (p < 0.05) *and*
+//! large enough to matter (at least 1 %). Unpaired samples are tested with the Mann-Whitney test,
+//! and the change is the median of all ratios of a new to an old figure (Hodges-Lehmann estimator).
+//! Rounds that ran interleaved on one machine are pairs. For these, the test is Wilcoxon's signed
+//! rank test, and the change is the median of the ratios within rounds, so that drift of the
+//! machine cancels out.
 //!
-//! A cell has no difference if the 95 % interval of its change lies within a bound (5 %). That is the
-//! equivalence test by two one-sided tests, each at 2.5 %.
+//! A cell has no difference if the 95 % interval of its change lies within a bound (5 %). That is
+//! the equivalence test by two one-sided tests, each at 2.5 %.
 //!
-//! Few rounds cannot give p < 0.05, however large the difference is. Such a cell has a verdict of its own,
-//! which is not `inconclusive`: [`TooFewRounds`](ComparisonVerdict::TooFewRounds).
+//! Few rounds cannot give p < 0.05, however large the difference is. Such a cell does not get the
+//! verdict `inconclusive`, but a separate one: [`TooFewRounds`](ComparisonVerdict::TooFewRounds).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,17 +34,18 @@ use crate::record::Key;
 /// Version of the schema of a comparison.
 pub const COMPARISON: &str = "equic.bench.compare/1";
 
-/// Rule that decides a verdict.
+/// Thresholds that decide the verdict on a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rule {
-    /// Maximum p-value of a difference.
+    /// Maximum p-value for which a cell counts as different.
     pub p: f64,
-    /// Minimum size of a difference: 0.01 is 1 %.
+    /// Minimum size of a change for which a cell counts as different: 0.01 is 1 %.
     pub effect: f64,
-    /// The bound of an equivalence: a cell whose interval lies within it has no difference. 0.05 is 5 %.
+    /// Bound for equal cells: a cell counts as equal if the interval of its change lies within this
+    /// bound. 0.05 is 5 %.
     pub same: f64,
-    /// True if p-values are corrected for the number of cells (Holm). Then the probability that any
-    /// cell is wrongly called different is at most `p`.
+    /// True if p-values are corrected for the number of cells by Holm's method. The probability
+    /// that any cell is wrongly called different is then at most `p`.
     pub corrected: bool,
 }
 
@@ -57,35 +59,35 @@ impl Default for Rule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ComparisonVerdict {
-    /// Worse, or it fails although it did not before.
+    /// The cell is worse, or it fails although it did not in the old result.
     Worse,
-    /// Better, or it no longer fails.
+    /// The cell is better, or it no longer fails.
     Better,
-    /// The interval of the change lies within the rule's bound of equivalence.
+    /// The cell is equal: the interval of its change lies within [`Rule::same`].
     Same,
-    /// None of the above.
+    /// No other verdict applies.
     Inconclusive,
-    /// Fewer rounds than `Worse` or `Better` needs, however large the difference is.
+    /// The cell has fewer rounds than `Worse` or `Better` needs, however large the difference is.
     TooFewRounds,
-    /// Only one result has figures, and nothing failed.
+    /// Only one of the two results has figures for the cell, and nothing failed.
     Incomparable,
 }
 
-/// The change of a cell: new divided by old.
+/// The change of a cell: the new figure divided by the old one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change {
-    /// The median of the rounds' quotients if rounds are paired, otherwise the median of all
-    /// quotients. 1.02 is 2 % more.
+    /// The median of the ratios within rounds if rounds are paired, otherwise the median of all
+    /// ratios of a new to an old figure. 1.02 is 2 % more.
     pub value: f64,
-    /// Interval in which the change lies with a confidence of 95 % or more. `None` if there are too
+    /// Interval that contains the change with a confidence of 95 % or more. `None` if there are too
     /// few rounds.
     pub interval: Option<Interval>,
 }
 
-/// A cell in both results.
+/// Comparison of a cell between the old and the new result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
-    /// The cell, with the names in the old result.
+    /// Identity of the cell, with the implementation names of the old result.
     #[serde(flatten)]
     pub key: Key,
     /// Unit of the medians.
@@ -94,28 +96,30 @@ pub struct Compared {
     pub old: Option<f64>,
     /// Median of the new figures.
     pub new: Option<f64>,
-    /// Number of old figures.
+    /// Number of figures in the old result.
     pub old_count: usize,
-    /// Number of new figures.
+    /// Number of figures in the new result.
     pub new_count: usize,
-    /// Number of failed rounds in the old result, and of all its rounds.
+    /// Number of failed rounds in the old result, and the number of all its rounds.
     pub old_failed: (usize, usize),
-    /// Number of failed rounds in the new result, and of all its rounds.
+    /// Number of failed rounds in the new result, and the number of all its rounds.
     pub new_failed: (usize, usize),
-    /// New divided by old.
+    /// The new figure divided by the old one.
     pub ratio: Option<Change>,
     /// True if figures are compared round by round, as pairs.
     pub paired: bool,
-    /// p-value of the test that decides: Mann-Whitney, or Wilcoxon's signed rank test for pairs.
+    /// p-value of the test that decides the verdict: the Mann-Whitney test, or Wilcoxon's signed
+    /// rank test for pairs.
     pub p: Option<f64>,
     /// p-value of the Mann-Whitney test. It is also computed if the test for pairs decides.
     pub mann_whitney_p: Option<f64>,
-    /// `p` corrected for the number of cells (Holm).
+    /// The p-value `p`, corrected for the number of cells by Holm's method.
     pub corrected_p: Option<f64>,
-    /// The smallest p-value that this number of rounds can give, corrected if the rule says so.
+    /// The smallest p-value that this number of rounds can give, corrected for the number of cells
+    /// if the rule demands it.
     pub least_p: Option<f64>,
-    /// With [`ComparisonVerdict::TooFewRounds`]: number of rounds that a verdict needs in each
-    /// result.
+    /// With [`ComparisonVerdict::TooFewRounds`]: the number of rounds that each result needs for a
+    /// verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds_needed: Option<usize>,
     /// True if the client's clock is doubted in at least half of the rounds of the old result, so
@@ -125,8 +129,8 @@ pub struct Compared {
     /// True if the client's clock is doubted in at least half of the rounds of the new result.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub new_clock_doubted: bool,
-    /// CPU time of both ends in the new result, divided by that in the old one. It has no influence
-    /// on the verdict.
+    /// CPU time of server and client in the new result, divided by that in the old one. It has no
+    /// influence on the verdict.
     pub cpu: Option<f64>,
     /// Verdict on the cell.
     pub verdict: ComparisonVerdict,
@@ -146,9 +150,9 @@ pub struct Comparison {
     pub rule: Rule,
     /// True if figures are compared round by round, as pairs.
     pub paired: bool,
-    /// Notes, such as that the results are from different machines.
+    /// Notes, for example that the results are from different machines.
     pub notes: Vec<String>,
-    /// A cell for each that is in at least one result.
+    /// The cells that are in at least one of the two results.
     pub cells: Vec<Compared>,
 }
 
@@ -160,14 +164,16 @@ impl Comparison {
     }
 }
 
-/// An implementation of the old result, and the one of the new result that it is compared with.
-/// Within one run, `("equic-old", "equic")` compares two builds that ran interleaved.
+/// Name of an implementation in the old result, and of the one in the new result that it is
+/// compared with. With `("equic-old", "equic")`, two builds that ran interleaved in one run are
+/// compared.
 pub type Renamed = (String, String);
 
 /// Reads a result: a run's folder, its `samples.jsonl`, or a `result.json`.
 ///
 /// # Errors
-/// [`ResultError`]. A `result.json` without our extension has no samples and cannot be compared.
+/// [`ResultError`]. A `result.json` without eQUIC's extension object has no samples and cannot be
+/// compared.
 pub fn load(path: &Path) -> Result<Summary, ResultError> {
     if path.is_dir() {
         return Ok(summarise(&Run::read(path)?));
@@ -228,7 +234,7 @@ pub fn compare(old: &Summary, new: &Summary, renamed: Option<&Renamed>, rule: Ru
     Comparison { old: old.name.clone(), new: new.name.clone(), rule, paired, notes, cells }
 }
 
-/// Returns the description of the machine, which distinguishes machines.
+/// Returns those facts about the machine that distinguish it from others.
 fn machine(summary: &Summary) -> &Value {
     &summary.manifest["machine"]
 }
@@ -291,7 +297,7 @@ fn cell(old: &Row, new: &Row, paired: bool, rule: Rule) -> Compared {
         compared.ratio =
             sample.median().map(|value| Change { value, interval: sample.median_95() });
         let logarithms: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
-        // `signed_rank` returns `None` if both figures of every pair are equal.
+        // `signed_rank` returns `None` if the two figures are equal in every pair.
         compared.p = Some(signed_rank(&logarithms).map_or(1.0, |test| test.p));
         compared.least_p = Some(least_signed_rank(sample.len()));
     } else {
@@ -304,7 +310,8 @@ fn cell(old: &Row, new: &Row, paired: bool, rule: Rule) -> Compared {
     compared
 }
 
-/// Judges a cell by its failures. A cell that fails more often is worse, whatever its figures are.
+/// Returns the verdict that follows from a cell's failures. A cell that fails more often is worse,
+/// whatever its figures are.
 fn failures(old: &Row, new: &Row, rule: Rule) -> (ComparisonVerdict, String) {
     // A round that failed because of a busy machine does not count as a failure of the
     // implementations.
@@ -320,8 +327,8 @@ fn failures(old: &Row, new: &Row, rule: Rule) -> (ComparisonVerdict, String) {
         return (verdict, why());
     }
     // A sound cell had figures and no failures. If all of its rounds now fail, it is worse, however
-    // few they are. A cell that failed sometimes may fail in every round without a significant
-    // change of its failure rate.
+    // few rounds there are. A cell that used to fail sometimes may fail in every round without a
+    // significant change of its failure rate.
     let sound = old.measured > 0 && a == 0;
     let busy = |row: &Row| {
         let only_noise = row.failed() == row.disturbed_rounds();
@@ -343,8 +350,8 @@ fn failures(old: &Row, new: &Row, rule: Rule) -> (ComparisonVerdict, String) {
     (ComparisonVerdict::Inconclusive, why)
 }
 
-/// Returns the p-value of Fisher's exact test (1922), two-sided, for the difference between `a` of
-/// `a + b` and `c` of `c + d`.
+/// Returns the two-sided p-value of Fisher's exact test (1922). It compares the shares `a` of `a +
+/// b` and `c` of `c + d`.
 fn fisher(a: usize, b: usize, c: usize, d: usize) -> f64 {
     let ln = |n: usize| -> f64 { (2..=n).map(|i| (i as f64).ln()).sum() };
     let (first, second, marked) = (a + b, c + d, a + c);
@@ -385,14 +392,14 @@ fn alone(row: &Row, old: bool) -> Compared {
     }
 }
 
-/// Adds verdicts by figures to cells whose verdict does not follow from failures.
+/// Sets the verdict of those cells whose verdict does not follow from failures.
 fn judge(cells: &mut [Compared], rule: Rule) {
     let tested: Vec<usize> = (0..cells.len()).filter(|i| cells[*i].p.is_some()).collect();
     let corrected = |read: fn(&Compared) -> Option<f64>, cells: &[Compared]| {
         holm(&tested.iter().filter_map(|i| read(&cells[*i])).collect::<Vec<f64>>())
     };
     let p = corrected(|cell| cell.p, cells);
-    // The corrected p-values if each cell had its largest possible difference.
+    // The corrected p-values that would result if each cell had its largest possible difference.
     let least = corrected(|cell| cell.least_p, cells);
     let count = tested.len();
     for ((index, p), least) in tested.into_iter().zip(p).zip(least) {
@@ -407,7 +414,8 @@ fn judge(cells: &mut [Compared], rule: Rule) {
         else {
             continue;
         };
-        // An increase of 1 % is as large as the opposite decrease, whichever result is called old.
+        // With logarithms, an increase and the opposite decrease are equally large, whichever
+        // result is called old.
         let effect = change.value.ln().abs();
         if p < rule.p && effect >= (1.0 + rule.effect).ln() {
             let less_is_better = matches!(&*cell.unit, "s" | "B");
@@ -417,7 +425,7 @@ fn judge(cells: &mut [Compared], rule: Rule) {
         } else if cell.why.is_empty()
             && change.interval.is_some_and(|interval| is_within(interval, rule.same))
         {
-            // If one of them fails more often, equal figures do not make them the same.
+            // Equal figures do not make two cells the same if one of them fails more often.
             cell.verdict = ComparisonVerdict::Same;
         } else if least >= rule.p {
             cell.verdict = ComparisonVerdict::TooFewRounds;
@@ -427,14 +435,14 @@ fn judge(cells: &mut [Compared], rule: Rule) {
     }
 }
 
-/// Returns true if an interval of quotients contains no difference above the bound, in either
+/// Returns true if an interval of ratios contains no difference above the bound, in either
 /// direction.
 fn is_within(interval: Interval, bound: f64) -> bool {
     let most = 1.0 + bound;
     interval.low >= 1.0 / most && interval.high <= most
 }
 
-/// Returns the smallest number of rounds that can give a p-value below this. Returns `None` if
+/// Returns the smallest number of rounds that can give a p-value below `p`. Returns `None` if
 /// 10,000 rounds cannot.
 fn rounds_needed(paired: bool, p: f64) -> Option<usize> {
     let least = |rounds: &usize| match paired {

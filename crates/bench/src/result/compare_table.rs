@@ -7,7 +7,7 @@ use super::compare::{Compared, Comparison, ComparisonVerdict};
 use super::show::{self, Scale};
 use super::summary::Place;
 
-/// Returns a table for each place.
+/// Returns a table for each combination of workload, protocol, path and settings.
 #[must_use]
 pub fn comparison(comparison: &Comparison) -> Vec<Table> {
     let same = comparison.rule.same;
@@ -75,8 +75,8 @@ fn probability(p: f64) -> String {
     if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") }
 }
 
-/// Returns the header of the change. The change is not the quotient of the medians in the columns
-/// before it, and may have the opposite sign of their difference.
+/// Returns the title of the column with the changes. A change is not the ratio of the two medians
+/// that are shown before it, and may even have the opposite sign.
 fn change_title(cells: &[Compared]) -> &'static str {
     let mut changed = cells.iter().filter(|cell| cell.ratio.is_some()).map(|cell| cell.paired);
     match (changed.clone().any(|paired| paired), changed.all(|paired| paired)) {
@@ -114,7 +114,7 @@ fn too_few(cell: &Compared) -> String {
     }
 }
 
-/// Formats a share of 1 in percent, without insignificant digits.
+/// Formats a share, from 0 to 1, as a percentage without insignificant digits.
 fn percent_text(part: f64) -> String {
     format!("{} %", (part * 1e6).round() / 1e4)
 }

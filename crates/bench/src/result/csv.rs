@@ -10,7 +10,7 @@ use super::summary::{Row, Summary};
 use super::{ResultError, show};
 use crate::record::{End, Failure, Figures, Record, WhyNot};
 
-/// A line of `samples.csv`: an attempt. Fields that were not measured are empty.
+/// A line of `samples.csv`, which describes an attempt. Fields that were not measured are empty.
 #[derive(Serialize)]
 struct Sample<'a> {
     workload: &'a str,
@@ -58,7 +58,8 @@ struct Sample<'a> {
 }
 
 impl<'a> Sample<'a> {
-    /// Creates the line of a record. `ended` is true if the record is the outcome of its round.
+    /// Creates the line of a record. `ended` is true if the record is the final outcome of its
+    /// round.
     fn new(record: &'a Record, ended: bool) -> Sample<'a> {
         let (outcome, failure, why, figures): (_, _, &str, Option<&Figures>) = match &record.end {
             End::Measured { figures } => ("measured", None, "", Some(figures)),
@@ -117,7 +118,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// A line of `summary.csv`: a cell.
+/// A line of `summary.csv`: the summary of a cell.
 #[derive(Serialize)]
 struct Line<'a> {
     workload: &'a str,
@@ -204,13 +205,14 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Changes text from other programs so that no spreadsheet interprets it as a formula.
+/// Changes text that comes from other programs so that no spreadsheet interprets it as a formula.
 fn harmless(text: &str) -> String {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     if formula { format!("'{text}") } else { text.to_owned() }
 }
 
-/// Writes both files into a folder: one with every attempt, and one with every cell.
+/// Writes both files into a folder: `samples.csv` with every attempt, and `summary.csv` with every
+/// cell.
 ///
 /// # Errors
 /// [`ResultError::Csv`].

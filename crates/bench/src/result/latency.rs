@@ -1,23 +1,24 @@
-//! Latency under load: a table for each place with small exchanges during a bulk download.
+//! Tables of latency under load, one for each combination of workload, protocol, path and settings
+//! with small exchanges during a bulk download.
 
 use equic_report::table::{Cell, Column, Table, Tone};
 
 use super::show::{self, Scale};
 use super::summary::{Estimate, Row, Summary, UnderLoad};
 
-/// Unit and factor of a ratio.
+/// Unit and factor with which ratios are shown.
 const TIMES: Scale = Scale { unit: "times", factor: 1.0, digits: 2 };
 
-/// A column, and the format of its cells.
+/// A column of the table, and the format of its cells.
 pub(super) struct Shown {
     pub head: &'static str,
-    /// True if less is better. `None` for intervals.
+    /// True if smaller figures in the column are better. `None` for intervals.
     pub less: Option<bool>,
     pub scale: Scale,
     pub read: fn(Estimate, &UnderLoad, Scale) -> String,
 }
 
-/// Returns the columns after client and server.
+/// Returns the columns that follow those of client and server.
 pub(super) fn columns(rows: &[Row]) -> Vec<Shown> {
     let largest = |read: fn(&UnderLoad) -> f64| {
         rows.iter().filter_map(|row| row.latency.as_ref()).map(read).fold(0.0, f64::max)
@@ -44,14 +45,15 @@ pub(super) fn columns(rows: &[Row]) -> Vec<Shown> {
 }
 
 impl Shown {
-    /// Returns the text of a row's cell. All of these figures depend on the client's clock.
+    /// Returns the text of this column for a row. All of these figures depend on the client's
+    /// clock.
     pub(super) fn show(&self, row: &Row, p99: Estimate, latency: &UnderLoad) -> String {
         let is_figure = self.less.is_some();
         let text = (self.read)(p99, latency, self.scale);
         show::marked(text, is_figure && row.clock_is_doubted())
     }
 
-    /// Returns the unit of the header, with an arrow that shows which figures are better.
+    /// Returns the unit for the column's header, with an arrow that shows which figures are better.
     pub(super) fn unit(&self) -> String {
         match self.less {
             Some(less) => show::better(self.scale.unit, less),
@@ -60,18 +62,18 @@ impl Shown {
     }
 }
 
-/// Returns the title of a place's table.
+/// Returns the title of the table of these rows.
 pub(super) fn title(rows: &[Row]) -> String {
     let place = rows.first().map(|row| show::place(&row.place())).unwrap_or_default();
     format!("{place}: without and during the download")
 }
 
-/// Returns the rows with such times.
+/// Returns the rows with latency under load.
 pub(super) fn measured(rows: &[Row]) -> impl Iterator<Item = (&Row, Estimate, &UnderLoad)> {
     rows.iter().filter_map(|row| Some((row, row.value?, row.latency.as_ref()?)))
 }
 
-/// Returns the tables of a summary.
+/// Returns the tables of latency under load for a summary.
 pub(super) fn tables(summary: &Summary) -> Vec<Table> {
     summary.tables().filter_map(table).collect()
 }

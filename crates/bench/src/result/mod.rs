@@ -43,7 +43,7 @@ pub use summarise::summarise;
 pub use summary::{Estimate, Row, Summary};
 pub use tables::tables;
 
-/// Reason that a result cannot be read or written.
+/// Reason why a result cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResultError {
@@ -52,7 +52,7 @@ pub enum ResultError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Error from the system.
+        /// Error from the operating system.
         #[source]
         source: io::Error,
     },
@@ -61,7 +61,7 @@ pub enum ResultError {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// Error from the system.
+        /// Error from the operating system.
         #[source]
         source: io::Error,
     },
@@ -70,7 +70,7 @@ pub enum ResultError {
     Samples {
         /// The file.
         path: PathBuf,
-        /// Defect of the file.
+        /// Reason why the file has no valid sample.
         reason: String,
     },
     /// The file is not valid JSON of the expected schema.
@@ -78,13 +78,13 @@ pub enum ResultError {
     Json {
         /// The file.
         path: PathBuf,
-        /// Defect of the file.
+        /// Description of the defect of the file.
         reason: String,
     },
-    /// A file cannot be written.
+    /// A file of the result cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// Rows cannot be written.
+    /// Rows of a CSV file cannot be written.
     #[error(transparent)]
     Csv(#[from] CsvError),
     /// A plot cannot be written.
@@ -94,14 +94,16 @@ pub enum ResultError {
 
 /// Name of the folder of plots in the folder of a run.
 pub const PLOTS: &str = "plots";
-/// Pixels of a PNG file for each pixel of its SVG file, so that it is sharp in print.
+/// Number of pixels of a PNG file per pixel of its SVG file, in each dimension. With more pixels,
+/// the PNG file is sharp in print.
 const SHARP: f32 = 2.0;
 
-/// Reads a run's folder and writes `result.json`, `samples.csv`, `summary.csv`, `report.html` and
-/// the plots (as SVG files) there. Each file is replaced atomically.
+/// Reads a run's folder, and writes `result.json`, `samples.csv`, `summary.csv`, `report.html` and
+/// the plots (as SVG files) into it. Each file is replaced atomically. The samples are never
+/// changed.
 ///
 /// # Errors
-/// [`ResultError`]. The samples are never changed.
+/// [`ResultError`].
 pub fn write(dir: &Path) -> Result<Summary, ResultError> {
     let run = Run::read(dir)?;
     let summary = summarise(&run);
@@ -124,15 +126,16 @@ pub fn write(dir: &Path) -> Result<Summary, ResultError> {
     Ok(summary)
 }
 
-/// Draws the plots of a run as PNG files, next to the SVG files that [`write()`] left there.
+/// Draws the plots of a run as PNG files, next to the SVG files that [`write()`] has created.
 ///
 /// # Errors
-/// [`PlotError`]: PNG files need a font of the machine, and the feature `png`. SVG files need neither.
+/// [`PlotError`]: PNG files need a font of the machine, and the feature `png`. SVG files need
+/// neither.
 pub fn draw(dir: &Path, summary: &Summary) -> Result<(), PlotError> {
     let mut drawn = Ok(());
     for plot in html::plots(&html::page(summary)) {
         let (width, height) = plot.size;
-        // Limits of the size of a PNG file, with a margin of one pixel for rounding.
+        // The size of a PNG file has limits. A margin of one pixel allows for rounding.
         let least = (MIN_SIDE as f32 + 1.0) / width.min(height);
         let most = (MAX_SIDE as f32 - 1.0) / width.max(height);
         let file = dir.join(PLOTS).join(format!("{}.png", plot.name));

@@ -1,5 +1,5 @@
-//! Division of CPU time. The CPU time of the scored runs is divided in the proportions of samples
-//! from another run.
+//! Divides the CPU time of the scored runs by kind of work, in the proportions of the samples that
+//! an additional attempt took.
 
 use equic_report::table::{Cell, Column, Table};
 
@@ -8,25 +8,25 @@ use super::profiles::Profiled;
 use super::show::{self, Scale};
 use super::summary::{Row, Summary};
 
-/// Names of the parts, in order.
+/// Names of the four parts of CPU time, in order.
 pub const PARTS: [&str; 4] = ["crypto", "packet I/O", "protocol", "other"];
 
-/// A sampled end of a pair.
+/// CPU time of a sampled server or client, divided into parts.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
     /// The pair.
     pub row: &'a Row,
-    /// `client` or `server`.
+    /// Which program was sampled: `client` or `server`.
     pub end: &'static str,
-    /// Its CPU time, in the unit of [`Row::server_cpu`].
+    /// CPU time of the server or client, in the unit of [`Row::server_cpu`].
     pub total: f64,
-    /// CPU time of each of [`PARTS`].
+    /// CPU time of each of [`PARTS`], in the unit of `total`.
     pub parts: [f64; 4],
-    /// Number of samples of the division.
+    /// Number of samples that the division is computed from.
     pub samples: u64,
 }
 
-/// Returns both ends of the rows that were profiled and have figures.
+/// Returns the division for server and client of each row that was profiled and has figures.
 pub fn parts<'a>(rows: &[&'a Row], profiles: &[Profiled]) -> Vec<Parts<'a>> {
     let mut all = Vec::new();
     for row in rows {
@@ -48,13 +48,14 @@ pub fn parts<'a>(rows: &[&'a Row], profiles: &[Profiled]) -> Vec<Parts<'a>> {
     all
 }
 
-/// Returns the share of each of [`PARTS`], or zeros without samples.
+/// Returns the share of each of [`PARTS`], or zeros if there are no samples.
 pub fn shares(split: Split) -> [f64; 4] {
     let total = split.total().max(1) as f64;
     [split.crypto, split.packet_io, split.protocol, split.other].map(|count| count as f64 / total)
 }
 
-/// Returns a table for each place with a profile.
+/// Returns a table for each combination of workload, protocol, path and settings that has a
+/// profile.
 #[must_use]
 pub fn tables(summary: &Summary) -> Vec<Table> {
     let place = |rows: &[Row]| {

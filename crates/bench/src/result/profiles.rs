@@ -1,4 +1,4 @@
-//! The profiles of a run: divisions of the CPU time of each cell. Each [`Profiled`] is a line of
+//! The profiles of a run, which divide the CPU time of cells. Each [`Profiled`] is a line of
 //! `profiles.jsonl`.
 
 use std::fs;
@@ -11,18 +11,18 @@ use super::ResultError;
 use super::profile::{Groups, Split};
 use crate::record::Key;
 
-/// Name of the file in the folder of a run.
+/// Name of the file with profiles in the folder of a run.
 pub const PROFILES: &str = "profiles.jsonl";
 
-/// Division of the CPU time of a cell's ends.
+/// Division of the CPU time of a cell's server and client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Profiled {
     /// Cell that was profiled.
     #[serde(flatten)]
     pub key: Key,
-    /// Samples of the server in four parts.
+    /// Samples of the server, divided into four parts.
     pub server_split: Split,
-    /// Samples of the client in four parts.
+    /// Samples of the client, divided into four parts.
     pub client_split: Split,
     /// Samples of the server by groups of functions. Empty in files of older releases.
     #[serde(default, skip_serializing_if = "Groups::is_empty")]
@@ -32,8 +32,8 @@ pub struct Profiled {
     pub client_groups: Groups,
 }
 
-/// Adds a profile to `profiles.jsonl` in a run's folder. Removes an incomplete last line, which a
-/// full disk or a killed program left.
+/// Appends a profile to `profiles.jsonl` in a run's folder. First removes an incomplete last line,
+/// which is left if the disk was full or the program was killed.
 ///
 /// # Errors
 /// [`ResultError::Write`] if the file cannot be written.
@@ -56,8 +56,8 @@ pub fn append(dir: &Path, profiled: &Profiled) -> Result<(), ResultError> {
     write().map_err(|source| equic_report::WriteError { path: path.clone(), source }.into())
 }
 
-/// Reads lines of [`Profiled`]. Returns none if the file does not exist. Skips an incomplete last
-/// line. If a cell was profiled more than once, the last profile counts.
+/// Reads lines of [`Profiled`]. Returns an empty list if the file does not exist. Skips an
+/// incomplete last line. If a cell was profiled more than once, the last profile counts.
 pub(super) fn profiles(path: &Path) -> Result<Vec<Profiled>, ResultError> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,

@@ -33,7 +33,7 @@ fn profiles_are_added_to_a_folder() {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(read, [profiled.clone(), profiled.clone()]);
     assert!(text.contains(r#""server_groups":{"header_protection":1,"rest":9}"#), "{text}");
-    // A full disk leaves half a line.
+    // A full disk leaves an incomplete line.
     let path = dir.path().join(PROFILES);
     fs::write(&path, format!("{text}{{\"workload\":\"do")).unwrap();
     append(dir.path(), &profiled).unwrap();

@@ -21,13 +21,13 @@ pub struct Run {
     pub dir: PathBuf,
     /// All records, in the order they were written.
     pub records: Vec<Record>,
-    /// Lines that are not records.
+    /// Lines of `samples.jsonl` that are not records.
     pub unreadable: Vec<Unreadable>,
     /// Contents of `profiles.jsonl`. Empty if the file does not exist.
     pub profiles: Vec<Profiled>,
-    /// True if the last line is incomplete because the run was killed.
+    /// True if the last line of `samples.jsonl` is incomplete because the run was killed.
     pub cut: bool,
-    /// Contents of `plan.json` without its list of cells. Null if the file does not exist.
+    /// Contents of `plan.json` without its list of cells. Null if there is no such file.
     pub plan: Value,
     /// Contents of `manifest.json`. Null if the file does not exist.
     pub manifest: Value,
@@ -38,24 +38,24 @@ pub struct Run {
 pub struct Unreadable {
     /// Number of the line, counted from 1.
     pub line: usize,
-    /// Defect of the line.
+    /// Reason why the line is not a record.
     pub why: String,
 }
 
-/// Description of an implementation that took part.
+/// Facts about an implementation that took part in a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
     /// Address of the implementation's source or home page.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
-    /// Its version, according to the plan or to the program itself.
+    /// Version of the implementation, according to the plan or to the program itself.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
 }
 
 impl Run {
-    /// Reads a folder. Lines that are not records are returned separately. An incomplete last line
-    /// is not an error.
+    /// Reads the folder of a run. Lines that are not records are returned separately. An incomplete
+    /// last line is not an error.
     ///
     /// # Errors
     /// [`ResultError::Read`] if a file cannot be read. [`ResultError::Samples`] if no line of
@@ -75,7 +75,8 @@ impl Run {
         }
         run.plan = json(&dir.join("plan.json"))?;
         if let Value::Object(plan) = &mut run.plan {
-            // The list of cells is as long as that of the attempts, and the samples have it anyway.
+            // The list of cells is removed, because it is as long as the list of attempts and the
+            // samples contain the same data.
             plan.remove("cells");
         }
         run.manifest = json(&dir.join("manifest.json"))?;
@@ -108,9 +109,9 @@ impl Run {
         run
     }
 
-    /// Returns the records of the outcomes of rounds: the last attempt of each round, without the
-    /// warm-up and without discarded attempts. If an attempt is in the file twice because a run was
-    /// resumed, its last record counts.
+    /// Returns the records that decide the outcomes of rounds: the last attempt of each round,
+    /// without the warm-up and without discarded attempts. If an attempt is in the file twice
+    /// because a run was resumed, its last record counts.
     #[must_use]
     pub fn counted(&self) -> Vec<&Record> {
         let mut last: BTreeMap<_, &Record> = BTreeMap::new();
@@ -132,7 +133,7 @@ impl Run {
     }
 
     /// Returns descriptions of the implementations: from `implementations` in the plan or the
-    /// manifest (a map, or a list with `name`), and from the output of the programs.
+    /// manifest (a map, or a list whose items have a `name`), and from the output of the programs.
     #[must_use]
     pub fn implementations(&self) -> BTreeMap<String, About> {
         let mut all: BTreeMap<String, About> = BTreeMap::new();
@@ -180,7 +181,7 @@ fn listed(value: Option<&Value>) -> Vec<(String, Map<String, Value>)> {
     }
 }
 
-/// Reads a JSON file. Returns null if it does not exist.
+/// Reads a JSON file. Returns null if the file does not exist.
 fn json(path: &Path) -> Result<Value, ResultError> {
     match fs::read(path) {
         Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| ResultError::Json {

@@ -5,7 +5,7 @@
 //! The page reads these fields: `start_time`, `end_time`, `log_dir`, `quic_version`, `clients`,
 //! `servers`, `urls`, `tests` (by abbreviation), and `results` and `measurements`. The last two
 //! have a list for each pair, ordered by client and then by server. The page ignores other fields,
-//! such as our `equic`.
+//! such as `equic`, which contains eQUIC's summary.
 
 use std::collections::BTreeMap;
 
@@ -17,30 +17,31 @@ use super::summary::{Row, Summary};
 /// Version of QUIC, as the Interop Runner names it.
 const QUIC_VERSION: &str = "0x1";
 
-/// The file. It is generic in the extension, so that files of the Interop Runner can be read, too.
+/// The contents of `result.json`. It is generic in the extension, so that files of the Interop
+/// Runner can be read, too.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunnerFile<E> {
-    /// Start time in seconds since 1970-01-01 UTC.
+    /// Start of the run in seconds since 1970-01-01 UTC.
     pub start_time: f64,
-    /// End time in seconds since 1970-01-01 UTC.
+    /// End of the run in seconds since 1970-01-01 UTC.
     pub end_time: f64,
     /// Folder of this file and the logs, below `logs/quic/` of the web server: `log_dir/server_client/test`.
     pub log_dir: String,
-    /// Names of the servers: the columns.
+    /// Names of the servers, which are the columns of the table.
     pub servers: Vec<String>,
-    /// Names of the clients: the rows.
+    /// Names of the clients, which are the rows of the table.
     pub clients: Vec<String>,
     /// URL of each implementation's source or home page, by name.
     pub urls: BTreeMap<String, String>,
-    /// Tests and measurements, by abbreviation.
+    /// Descriptions of tests and measurements, by abbreviation.
     pub tests: BTreeMap<String, Test>,
-    /// The version of QUIC.
+    /// The version of QUIC, as the Interop Runner names it.
     pub quic_version: String,
-    /// Tests without a number, for each pair.
+    /// Outcomes of the tests that measure nothing, for each pair.
     pub results: Vec<Vec<Outcome>>,
-    /// Measurements, for each pair.
+    /// Outcomes of the measurements, for each pair.
     pub measurements: Vec<Vec<RunnerMeasurement>>,
-    /// Our extension, which the Interop Runner ignores.
+    /// eQUIC's extension, which the Interop Runner ignores.
     pub equic: E,
 }
 
@@ -53,31 +54,32 @@ pub struct Test {
     pub desc: String,
 }
 
-/// Outcome of a test.
+/// Outcome of a test for one pair of client and server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Abbreviation.
     pub abbr: String,
     /// Name.
     pub name: String,
-    /// Outcome of the test. Null: it did not run.
+    /// Outcome of the test. Null if the test did not run.
     pub result: Option<TestResult>,
 }
 
-/// Outcome of a measurement.
+/// Outcome of a measurement for one pair of client and server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunnerMeasurement {
-    /// Name, which is the last part of the path of logs.
+    /// Name of the measurement, which is the last part of the path of its logs.
     pub name: String,
-    /// Abbreviation. Only letters and digits, because the page uses it in CSS selectors.
+    /// Abbreviation of the measurement. It has only letters and digits, because the page uses it in
+    /// CSS selectors.
     pub abbr: String,
     /// Verdict on the measurement.
     pub result: TestResult,
-    /// Mean and standard deviation, such as `9559 (± 12) kbps`. Empty without a figure.
+    /// Mean and standard deviation, such as `9559 (± 12) kbps`. Empty if there is no figure.
     pub details: String,
 }
 
-/// Verdict on a test or measurement over all rounds.
+/// Verdict on a test or measurement, from all rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TestResult {
@@ -85,11 +87,11 @@ pub enum TestResult {
     Succeeded,
     /// At least one round failed.
     Failed,
-    /// An end does not support it.
+    /// The server or the client does not support the test.
     Unsupported,
 }
 
-/// Returns the file of a run.
+/// Returns `result.json` for a summary.
 #[must_use]
 pub fn runner_file(summary: &Summary) -> RunnerFile<&Summary> {
     let names = |name: fn(&Row) -> &String| {
@@ -152,7 +154,8 @@ fn measurement(abbr: &str, row: &Row) -> RunnerMeasurement {
         (TestResult::Succeeded, Some(value)) => {
             let (unit, factor) = unit(&row.unit);
             let (mean, deviation) = (value.mean * factor, value.deviation * factor);
-            // The Interop Runner's page shows this text unchanged, so the text contains the mark.
+            // The Interop Runner's page shows this text unchanged, so the text itself contains the
+            // mark of a doubted clock.
             let mark = if row.clock_is_doubted() { show::CLOCK_DOUBTED } else { "" };
             let separator = if mark.is_empty() { "" } else { ", " };
             format!("{mean:.0} (\u{b1} {deviation:.0}) {unit}{separator}{mark}")
@@ -162,8 +165,8 @@ fn measurement(abbr: &str, row: &Row) -> RunnerMeasurement {
     RunnerMeasurement { name: row.key.workload.clone(), abbr: abbr.to_owned(), result, details }
 }
 
-/// Returns the unit and the factor for the Interop Runner, which shows whole numbers, and goodput
-/// in kbps.
+/// Returns the unit and the factor of figures in the Interop Runner's page, which shows whole
+/// numbers, and goodput in kbps.
 fn unit(unit: &str) -> (&str, f64) {
     match unit {
         "bit/s" => ("kbps", 1e-3),
@@ -173,7 +176,8 @@ fn unit(unit: &str) -> (&str, f64) {
     }
 }
 
-/// Gives each table a unique abbreviation: the Interop Runner's if it has one.
+/// Gives each table a unique abbreviation. It is that of the Interop Runner if there is one for
+/// this measurement.
 fn abbreviated<'a>(tables: impl Iterator<Item = &'a [Row]>) -> Vec<(String, &'a [Row])> {
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     let abbreviation = |workload: &str| match workload {

@@ -1,4 +1,4 @@
-//! Division of CPU time by groups of functions: a table for each pair that was profiled.
+//! Tables that divide CPU time by groups of functions, one for each pair that was profiled.
 
 use equic_report::table::{Cell, Column, Table};
 
@@ -7,8 +7,8 @@ use super::profiles::Profiled;
 use super::show::{self, Scale};
 use super::summary::{Row, Summary};
 
-/// Returns the share of each group in the samples of an end, from 0 to 1, in the order of
-/// [`Group::ALL`]. `None` without samples.
+/// Returns the share of each group in the samples of a server or client, from 0 to 1, in the order
+/// of [`Group::ALL`]. Returns `None` if there are no samples.
 #[must_use]
 pub fn shares(groups: &Groups) -> Option<[f64; Group::ALL.len()]> {
     let total: u64 = groups.values().sum();
@@ -49,7 +49,7 @@ fn table(row: &Row, profile: &Profiled) -> Option<Table> {
         let mut cells = vec![Cell::new(group.name())];
         for (share, total) in [(client, row.client_cpu), (server, row.server_cpu)] {
             cells.push(Cell::new(format!("{:.1}", 100.0 * share)));
-            // Without a figure of the scored runs, there is no CPU time to divide.
+            // If the scored runs have no figure, there is no CPU time to divide.
             let time = total.map(|total| cpu.show(total.median * share));
             cells.push(Cell::new(time.unwrap_or_default()));
         }

@@ -1,4 +1,4 @@
-//! Formats figures and places, for terminals and pages.
+//! Formats figures and titles for terminals and pages.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use crate::record::Failure;
 /// Unit in which a table shows its figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
-    /// Unit in the table's header.
+    /// Unit that is shown in the table's header.
     pub unit: &'static str,
-    /// Factor that a figure is multiplied with.
+    /// Factor by which figures are multiplied before they are shown.
     pub factor: f64,
     /// Decimals.
     pub digits: usize,
 }
 
 impl Scale {
-    /// Returns the scale for all rows of a table, by the largest median.
+    /// Returns the scale for all rows of a table, which depends on the largest median.
     #[must_use]
     pub fn of<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Scale {
         let mut unit = "";
@@ -87,7 +87,7 @@ impl Scale {
         format!("{} to {}", self.show(low), self.show(high))
     }
 
-    /// Formats the interval of an estimate. A dash stands for no interval.
+    /// Formats the interval of an estimate, or a dash if there is no interval.
     #[must_use]
     pub fn interval(&self, estimate: &Estimate) -> String {
         let shown = |interval: Interval| self.range(interval.low, interval.high);
@@ -95,11 +95,11 @@ impl Scale {
     }
 }
 
-/// Scale of buffers and windows.
+/// Scale of the sizes of buffers and windows.
 pub const MEBIBYTES: Scale = Scale { unit: "MiB", factor: 1.0 / (1024.0 * 1024.0), digits: 1 };
-/// Scale of the memory of a process.
+/// Scale of the memory use of a process.
 pub const MEGABYTES: Scale = Scale { unit: "MB", factor: 1e-6, digits: 1 };
-/// Explanation of the arrows in headers.
+/// Explanation of the arrows in column headers.
 pub const ARROWS: &str = "\u{2191} more is better, \u{2193} less is better";
 
 /// Returns the unit for a header, with an arrow that shows which figures are better.
@@ -115,13 +115,14 @@ pub fn less_is_better(rows: &[Row]) -> bool {
     rows.iter().any(Row::less_is_better)
 }
 
-/// Returns the title of an axis: the unit, and which figures are better.
+/// Returns the title of an axis: the unit, and whether larger or smaller figures are better.
 #[must_use]
 pub fn axis(unit: &str, less: bool) -> String {
     format!("{unit} ({} is better)", if less { "less" } else { "more" })
 }
 
-/// Returns the name of the reference of ratios: the implementation, or its client and server.
+/// Returns the name of the reference that ratios compare with: the implementation, or its client
+/// and server.
 #[must_use]
 pub fn reference(rows: &[Row]) -> Option<String> {
     let pair = rows.iter().find_map(|row| row.tcp.as_deref())?;
@@ -131,7 +132,7 @@ pub fn reference(rows: &[Row]) -> Option<String> {
     })
 }
 
-/// Formats a number of datagrams: without decimals, or with a prefix.
+/// Formats a number of datagrams, rounded to an integer or with a unit prefix.
 #[must_use]
 pub fn count(count: f64) -> String {
     if count < 1e3 { format!("{count:.0}") } else { number::si(count, "").trim().to_owned() }
@@ -156,7 +157,8 @@ pub fn workload(name: &str) -> &str {
     }
 }
 
-/// Formats a point as `rcvbuf=106496, gso=on`. Empty without a sweep.
+/// Formats the values of swept settings as `rcvbuf=106496, gso=on`. Returns an empty text without a
+/// sweep.
 #[must_use]
 pub fn point(point: &BTreeMap<String, String>) -> String {
     let words: Vec<String> = point.iter().map(|(knob, value)| format!("{knob}={value}")).collect();
@@ -188,7 +190,7 @@ pub fn protocol(name: &str) -> &str {
     }
 }
 
-/// Returns a failure in a word or two.
+/// Describes a failure in a word or two.
 #[must_use]
 pub const fn failure(failure: Failure) -> &'static str {
     match failure {
@@ -204,15 +206,16 @@ pub const fn failure(failure: Failure) -> &'static str {
     }
 }
 
-/// Returns a note if a client of full handshakes caches valid certificate chains and did not verify
-/// each of them.
+/// Returns a note if a client makes full handshakes, but caches valid certificate chains and did
+/// not verify each of them.
 #[must_use]
 pub fn remembered(row: &Row) -> Option<String> {
     let verified = row.medians.chains_verified.filter(|_| row.key.workload == "handshakes")?;
     Some(format!("valid certificate chains cached, {verified:.0} verified"))
 }
 
-/// Returns a note if all figures are from a busy machine, with the options that accept them.
+/// Returns a note if all figures were measured on a busy machine. The note names options that
+/// accept such figures.
 #[must_use]
 pub fn disturbed(row: &Row) -> Option<String> {
     let one = row.disturbed.as_ref()?;
@@ -227,10 +230,10 @@ pub fn disturbed(row: &Row) -> Option<String> {
     ))
 }
 
-/// Mark of a figure that depends on a doubted clock.
+/// Mark of a figure that depends on a client's clock that is doubted.
 pub const CLOCK_DOUBTED: &str = "clock doubted";
 
-/// Adds the mark to the text of a figure that depends on a doubted clock.
+/// Adds the mark to the text of a figure if it depends on a doubted clock.
 #[must_use]
 pub fn marked(text: String, doubted: bool) -> String {
     if doubted { format!("{text} ({CLOCK_DOUBTED})") } else { text }
@@ -271,7 +274,8 @@ pub fn marks(row: &Row) -> Vec<String> {
     marks
 }
 
-/// Returns the text that follows a figure in the matrix, such as `3 of 5 failed: crashed`.
+/// Returns the text that follows a figure in the matrix of clients and servers, such as `3 of 5
+/// failed: crashed`.
 #[must_use]
 pub fn trouble(row: &Row) -> Option<String> {
     let failed = row.failed();

@@ -1,4 +1,4 @@
-//! Computes a summary from records.
+//! Computes the summary of a run from its records.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,11 +17,11 @@ use crate::record::{End, Failure, Figures, Key, Record};
 use crate::registry::OURS;
 use crate::watch::Bounds;
 
-/// Maximum p-value of two modes.
+/// Maximum p-value for which a sample counts as having two modes.
 const TWO_MODES: f64 = 0.05;
-/// TCP with TLS, the reference of ratios.
+/// Protocol name of TCP with TLS, the reference of ratios.
 const TCP: &str = "perf-tcp";
-/// Order of the tables. Other workloads follow.
+/// Order of the workloads in tables. Other workloads follow.
 const WORKLOADS: [&str; 11] = [
     "download",
     "upload",
@@ -90,7 +90,7 @@ pub fn summarise(run: &Run) -> Summary {
     }
 }
 
-/// Returns the bounds above which an attempt of the run counted as disturbed.
+/// Returns the limits of other activity above which an attempt of the run counted as disturbed.
 fn bounds(run: &Run) -> Bounds {
     let of = &run.plan["options"]["bounds"];
     // The defaults of `equic-lab bench run`, for samples without a plan.
@@ -98,7 +98,7 @@ fn bounds(run: &Run) -> Bounds {
     serde_json::from_value(of.clone()).unwrap_or(usual)
 }
 
-/// Adds the figures of a busy machine to a row without figures.
+/// Adds figures that were measured on a busy machine to a row that has no other figures.
 fn disturb(row: &mut Row, records: &[&Record], bounds: Bounds) {
     let figures = || records.iter().filter_map(|record| record.disturbed());
     let Some(unit) = figures().map(|one| one.unit.clone()).next() else { return };
@@ -106,7 +106,7 @@ fn disturb(row: &mut Row, records: &[&Record], bounds: Bounds) {
     let Some(median) = values.median() else { return };
     let most = |read: fn(&Record) -> f64| records.iter().map(|one| read(one)).fold(0.0, f64::max);
     let (foreign, steal) = (most(|one| one.noise.foreign), most(|one| one.noise.steal));
-    // Suggests a bound that accepts all attempts, in steps of 5 %.
+    // Suggests an option whose limit accepts all attempts, in steps of 5 %.
     let option = |name: &str, part: f64, bound: f64| {
         let percent = ((part * 20.0).ceil() * 5.0).min(100.0);
         (part > bound).then(|| format!("{name} {percent:.0}"))
@@ -134,8 +134,8 @@ impl Numbers {
             })
             .collect();
         let unit = measured.first().map(|(_, figures)| figures.unit.clone()).unwrap_or_default();
-        // Figures of different units must not be mixed: a defective runner must not look like a slow
-        // stack.
+        // Figures of different units must not be mixed. Otherwise, a defective runner could make a
+        // stack look slow.
         let (measured, other): (Vec<_>, Vec<_>) = measured
             .into_iter()
             .partition(|(_, figures)| figures.unit == unit && figures.is_sound());
@@ -214,8 +214,9 @@ impl Numbers {
     }
 }
 
-/// Adds ratios within rounds to TCP with TLS at the same place. If there are several such pairs,
-/// the first one whose client is also its server is the reference.
+/// Adds the ratios to TCP with TLS, computed within rounds, to rows with the same workload, path
+/// and settings. If TCP was measured with several pairs, the reference is the first one whose
+/// client and server are the same implementation.
 fn relate_to_tcp(rows: &mut [Row]) {
     let key = |row: &Row| {
         (row.key.workload.clone(), row.key.path.clone(), row.key.point.clone(), row.unit.clone())
@@ -242,7 +243,8 @@ fn relate_to_tcp(rows: &mut [Row]) {
     }
 }
 
-/// Returns the CPU time of an end. `None` if it used no more than its start needs.
+/// Returns the CPU time of a server or client. Returns `None` if it used no more than its start
+/// needs.
 fn cpu_time(points: &[RoundFigure], read: fn(&RoundFigure) -> f64) -> Option<Estimate> {
     estimate(&points.iter().map(read).collect()).filter(|cpu| cpu.median > 0.0)
 }
@@ -253,15 +255,15 @@ fn marks(measured: &[(&Record, &Figures)]) -> Marks {
         cpu_with_start: count(|one| one.client_start_cpu_seconds.is_none()),
         clock_doubted: count(|one| one.clock_doubt.is_some()),
         clock_doubt: measured.iter().find_map(|(_, one)| one.clock_doubt.clone()),
-        // `relate_to_tcp` sets it.
+        // `relate_to_tcp` sets this field later.
         tcp_clock_doubted: false,
         server_restless: count(|one| one.server_restless),
         server_killed: count(|one| one.server_killed),
     }
 }
 
-/// Adds ratios within rounds to ours, for implementations that were measured with themselves. A
-/// machine that becomes slower affects both figures of a round.
+/// Adds the ratios to eQUIC, computed within rounds, to implementations that were measured with
+/// themselves. A machine that becomes slower affects both figures of a round.
 fn relate_to_ours(rows: &mut [Row]) {
     let cpu = |point: &RoundFigure| point.server_cpu + point.client_cpu;
     for rows in rows.chunk_by_mut(|a, b| a.place() == b.place()) {
@@ -284,7 +286,8 @@ fn relate_to_ours(rows: &mut [Row]) {
     }
 }
 
-/// Returns estimates of small exchanges during a bulk download. `None` without such exchanges.
+/// Returns estimates of the latency of small exchanges during a bulk download. Returns `None` if
+/// there were no such exchanges.
 fn under_load(measured: &[(&Record, &Figures)]) -> Option<UnderLoad> {
     let of = |read: &dyn Fn(&Latency, f64) -> f64| {
         let values = measured.iter().filter_map(|(_, figures)| {
@@ -301,7 +304,7 @@ fn under_load(measured: &[(&Record, &Figures)]) -> Option<UnderLoad> {
     })
 }
 
-/// Returns the median of a sample and its uncertainty. `None` for an empty sample.
+/// Returns the median of a sample and its uncertainty, or `None` if the sample is empty.
 pub fn estimate(sample: &Sample) -> Option<Estimate> {
     Some(Estimate {
         n: sample.len(),
@@ -330,8 +333,8 @@ fn faults(records: &[&Record]) -> Vec<Fault> {
     faults.into_values().collect()
 }
 
-/// Replaces the numbers in a text, so that `6 of 9 bytes` and `7 of 9 bytes` count as the same
-/// failure.
+/// Replaces the numbers in a failure's reason, so that `6 of 9 bytes` and `7 of 9 bytes` count as
+/// the same failure.
 fn alike(why: &str) -> String {
     let mut alike = String::with_capacity(why.len());
     for c in why.chars() {
@@ -366,7 +369,8 @@ fn medians(measured: &[(&Record, &Figures)]) -> Medians {
     }
 }
 
-/// Order of rows: tables by workload, protocol, path and point. In a table, ours is first.
+/// Defines the order of rows. Tables are ordered by workload, protocol, path and settings. In a
+/// table, eQUIC is first.
 fn order(a: &Key, b: &Key) -> Ordering {
     let workload = |key: &Key| {
         WORKLOADS.iter().position(|name| *name == key.workload).unwrap_or(WORKLOADS.len())
@@ -382,7 +386,7 @@ fn order(a: &Key, b: &Key) -> Ordering {
         .then_with(|| name(&a.server).cmp(&name(&b.server)))
 }
 
-/// Compares numbers by value, and everything else by name.
+/// Compares the values of swept settings: numbers by value, and everything else by name.
 fn points(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>) -> Ordering {
     a.keys().cmp(b.keys()).then_with(|| {
         let values = a.values().zip(b.values());

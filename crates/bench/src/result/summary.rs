@@ -1,4 +1,4 @@
-//! Types of the summary of a run, cell by cell. `summarise.rs` computes it.
+//! The types of the summary of a run, with a row for each cell. `summarise.rs` computes it.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::read::{About, Unreadable};
 use crate::Effective;
 use crate::record::{Failure, Key};
 
-/// Version of the schema, which is the extension object of `result.json`.
+/// Version of the summary's schema. The summary is the extension object of `result.json`.
 pub const SUMMARY: &str = "equic.bench.summary/1";
 
 /// Summary of a run.
@@ -21,35 +21,37 @@ pub struct Summary {
     pub schema: String,
     /// Name of the run, which is the name of its folder.
     pub name: String,
-    /// Time at which the first attempt began, in seconds since 1970-01-01 UTC.
+    /// Start of the first attempt, in seconds since 1970-01-01 UTC.
     pub started: f64,
-    /// Time at which the last attempt ended, in seconds since 1970-01-01 UTC.
+    /// End of the last attempt, in seconds since 1970-01-01 UTC.
     pub ended: f64,
-    /// Seed of resampling.
+    /// Seed of the random resampling.
     pub seed: u64,
     /// Number of all attempts, including the warm-up and repeated ones.
     pub attempts: usize,
-    /// True if the last line of the samples is incomplete.
+    /// True if the last line of `samples.jsonl` is incomplete.
     pub cut: bool,
-    /// Lines that are not records.
+    /// Lines of the samples that are not records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<Unreadable>,
     /// The implementations, by name.
     pub implementations: BTreeMap<String, About>,
-    /// A row for each cell, in the order of tables.
+    /// The rows of all tables, in order. There is a row for each cell.
     pub rows: Vec<Row>,
-    /// Divisions of CPU time. They come from separate attempts, whose figures do not count.
+    /// Divisions of CPU time by samples. They come from additional attempts, whose figures do not
+    /// count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<Profiled>,
-    /// The run's plan, without its cells.
+    /// The run's plan, as in `plan.json` but without its cells.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub plan: Value,
-    /// The run's manifest.
+    /// The run's manifest, as in `manifest.json`.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub manifest: Value,
 }
 
-/// Identity of a table. Its cells differ only in client and server.
+/// Identity of a table: a combination of workload, protocol, path and settings. Its cells differ
+/// only in client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place<'a> {
     /// See [`Key`].
@@ -62,7 +64,7 @@ pub struct Place<'a> {
     pub point: &'a BTreeMap<String, String>,
 }
 
-/// A cell over all rounds.
+/// Summary of a cell over all its rounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The cell.
@@ -70,7 +72,7 @@ pub struct Row {
     pub key: Key,
     /// Unit of `value`: `bit/s`, `1/s`, `s` or `B`. Empty without a figure.
     pub unit: String,
-    /// Number of rounds.
+    /// Number of rounds of the cell.
     pub rounds: usize,
     /// Number of rounds with a figure.
     pub measured: usize,
@@ -79,19 +81,19 @@ pub struct Row {
     /// Number of figures that were measured although the machine was busier than the run's bounds
     /// allow.
     pub noisy: usize,
-    /// Reason that an end does not support the cell. `None` if both support it.
+    /// Reason why the server or client does not support the cell. `None` if both support it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsupported: Option<String>,
     /// The failures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Fault>,
-    /// Figures of a busy machine, if there are no others.
+    /// Figures that were measured on a busy machine, if there are no others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbed: Option<Disturbed>,
     /// Notes on the measured rounds.
     #[serde(default)]
     pub marks: Marks,
-    /// The figure of the workload, in `unit`.
+    /// The figure of the workload as median over the rounds, in `unit`.
     pub value: Option<Estimate>,
     /// CPU seconds of the server, without the start of the process (but see
     /// [`Marks::cpu_with_start`]): per 10^9 bytes for `bit/s`, otherwise per completion.
@@ -100,24 +102,24 @@ pub struct Row {
     pub client_cpu: Option<Estimate>,
     /// Duration of the handshake in seconds, for workloads with one connection.
     pub handshake: Option<Estimate>,
-    /// Small exchanges without and during a bulk download. `None` if the workload has none.
+    /// Latency of small exchanges without and during a bulk download. `None` if the workload has no
+    /// such exchanges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<UnderLoad>,
-    /// Time from the start of the client process to its end, in seconds.
+    /// Lifetime of the client's process, in seconds.
     pub process: Option<Estimate>,
-    /// `value` as a multiple of that of TCP with TLS in the same round.
+    /// `value` divided by that of TCP with TLS in the same round.
     pub to_tcp: Option<Estimate>,
-    /// The pair that `to_tcp` compares with, as `client>server`.
+    /// The pair of TCP that `to_tcp` compares with, as `client>server`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<String>,
-    /// Comparison with ours. `None` if the implementation was not measured with itself, or ours was
-    /// not.
+    /// Comparison with eQUIC. `None` if this implementation or eQUIC was not measured with itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<Beside>,
-    /// Set if the figures have two modes.
+    /// The two modes of the figures, if they have two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modes: Option<Modes>,
-    /// Medians of the other figures.
+    /// Medians of further figures, such as memory and dropped packets.
     pub medians: Medians,
     /// Settings in force at the client in the last round, as it reports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -129,29 +131,29 @@ pub struct Row {
     pub points: Vec<RoundFigure>,
 }
 
-/// Comparison of an implementation with ours at the same place, each measured with itself.
+/// Comparison of an implementation with eQUIC for the same workload, protocol, path and settings.
+/// Each was measured with itself.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Beside {
-    /// CPU time of both ends together, in the unit of [`Row::server_cpu`].
+    /// CPU time of server and client together, in the unit of [`Row::server_cpu`].
     pub cpu: Option<Estimate>,
-    /// The figure as a multiple of ours in the same round. `None` for ours.
+    /// The figure divided by that of eQUIC in the same round. `None` for eQUIC itself.
     pub value: Option<Estimate>,
-    /// `cpu` as a multiple of ours in the same round. `None` for ours.
+    /// `cpu` divided by that of eQUIC in the same round. `None` for eQUIC itself.
     pub cpu_ratio: Option<Estimate>,
 }
 
-/// Latency under load: times of small exchanges without and during a bulk download on the same
+/// Latency under load: durations of small exchanges without and during a bulk download on the same
 /// connection. `value` of the row is the 99th percentile during the download.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UnderLoad {
-    /// Medians of exchanges without the download, in seconds.
+    /// Median over the rounds of the median duration of exchanges without the download, in seconds.
     pub unloaded_median: Estimate,
-    /// 99th percentiles of exchanges without the download, in seconds.
+    /// Median over the rounds of the 99th percentile of exchanges without the download, in seconds.
     pub unloaded_p99: Estimate,
-    /// Medians of exchanges during the download, in seconds.
+    /// Median over the rounds of the median duration of exchanges during the download, in seconds.
     pub loaded_median: Estimate,
-    /// The 99th percentile during the download, as a multiple of that without it in the same
-    /// attempt.
+    /// The 99th percentile during the download, divided by that without it in the same attempt.
     pub p99_ratio: Estimate,
     /// Goodput of the bulk download, in bit/s.
     pub bulk: Estimate,
@@ -160,54 +162,56 @@ pub struct UnderLoad {
 /// A median with its uncertainty, in the unit of the figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// Number of figures.
+    /// Number of figures that the median is computed from.
     pub n: usize,
     /// The median.
     pub median: f64,
-    /// Interval in which the median lies with a confidence of 95 % or more. `None` for fewer than 6
+    /// Interval that contains the median with a confidence of 95 % or more. `None` for fewer than 6
     /// figures.
     #[serde(default)]
     pub interval: Option<Interval>,
-    /// Median absolute deviation, not scaled.
+    /// Median absolute deviation of the figures, not scaled.
     pub mad: f64,
     /// The smallest figure.
     pub min: f64,
     /// The largest figure.
     pub max: f64,
-    /// The mean, which the Interop Runner shows.
+    /// The mean of the figures, which the Interop Runner shows.
     pub mean: f64,
-    /// The standard deviation, which the Interop Runner shows. 0 for one figure.
+    /// The standard deviation of the figures, which the Interop Runner shows. It is 0 for one
+    /// figure.
     pub deviation: f64,
 }
 
-/// Figures that do not count because the machine was too busy: those of the first attempt of each
-/// round.
+/// Figures that do not count because the machine was too busy. Those of the first attempt of each
+/// round are used.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Disturbed {
-    /// Number of rounds.
+    /// Number of rounds with such figures.
     pub n: usize,
-    /// The median, in the row's unit.
+    /// The median of these figures, in the row's unit.
     pub median: f64,
     /// The largest share of CPU time that other programs used in these rounds, from 0 to 1.
     pub foreign: f64,
     /// The largest share of CPU time that the hypervisor took in these rounds, from 0 to 1.
     pub steal: f64,
-    /// Options of a run that accept such figures.
+    /// Options of `equic-lab bench run` that accept such figures.
     pub accept: String,
 }
 
-/// Notes on the rounds of a cell: numbers of rounds whose figures need care.
+/// Notes on a cell: the numbers of rounds whose figures need care, by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Marks {
-    /// Rounds in which CPU time includes the start of the client, because it was not measured.
+    /// Rounds in which CPU time includes the start of the client, because the start was not
+    /// measured.
     pub cpu_with_start: usize,
-    /// Rounds in which the client's clock does not agree with what the runner saw.
+    /// Rounds in which the client's clock does not agree with the runner's observations.
     pub clock_doubted: usize,
-    /// Reason of the first doubt.
+    /// Reason for the first doubt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_doubt: Option<String>,
-    /// True if the clock of the client that [`Row::to_tcp`] compares with is doubted.
+    /// True if the clock is doubted of the client that [`Row::to_tcp`] compares with.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tcp_clock_doubted: bool,
     /// Rounds in which the server used CPU time without any client.
@@ -221,11 +225,11 @@ pub struct Marks {
 pub struct Fault {
     /// Kind of failure.
     pub failure: Failure,
-    /// Description of the first such failure.
+    /// Reason for the first failure of this kind.
     pub why: String,
-    /// Rounds in which it happened.
+    /// Rounds in which this failure happened.
     pub rounds: Vec<i64>,
-    /// Logs of the first such failure, relative to the run's folder.
+    /// Folder with the logs of the first failure of this kind, relative to the run's folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logs: Option<String>,
 }
@@ -233,19 +237,19 @@ pub struct Fault {
 /// Two modes of a sample (Hartigan's dip test, p below 0.05).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Modes {
-    /// Probability of such a sample if the distribution has only one mode.
+    /// Probability of a sample like this one if its distribution had only one mode.
     pub p: f64,
-    /// Median of the lower half, by 2-means.
+    /// Median of the lower of the two groups into which 2-means divides the figures.
     pub low: f64,
-    /// Number of figures in the lower half.
+    /// Number of figures in the lower group.
     pub low_count: usize,
-    /// Median of the upper half, by 2-means.
+    /// Median of the upper of the two groups into which 2-means divides the figures.
     pub high: f64,
-    /// Number of figures in the upper half.
+    /// Number of figures in the upper group.
     pub high_count: usize,
 }
 
-/// Medians of figures without an interval. `None` if they were not counted.
+/// Medians of further figures, without intervals. `None` if a figure was not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Medians {
     /// Peak memory of the server, in bytes.
@@ -262,7 +266,7 @@ pub struct Medians {
     pub server_packets_per_send: Option<f64>,
     /// Datagrams per receiving system call of the client.
     pub client_packets_per_receive: Option<f64>,
-    /// Certificate chains that the client verified, if it caches valid ones.
+    /// Number of certificate chains that the client verified, if it caches valid ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chains_verified: Option<f64>,
     /// Share of all CPU time that the hypervisor took, from 0 to 1.
@@ -271,7 +275,7 @@ pub struct Medians {
     pub foreign: Option<f64>,
 }
 
-/// A figure of one round.
+/// The figures of one round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoundFigure {
     /// The round.
@@ -298,15 +302,15 @@ impl Row {
         }
     }
 
-    /// Returns true if both ends are of the same implementation.
+    /// Returns true if client and server are the same implementation.
     #[must_use]
     pub fn is_with_itself(&self) -> bool {
         self.key.client == self.key.server
     }
 
-    /// Returns the largest UDP payload that the sending end can send, or `None` if it does not
-    /// report one. The other end sends little more than acknowledgements, and need not discover a
-    /// larger payload.
+    /// Returns the largest UDP payload that the sender of the data can send, or `None` if it does
+    /// not report one. The other endpoint sends little more than acknowledgements, and need not
+    /// discover a larger payload.
     #[must_use]
     pub fn sent_payload(&self) -> Option<u64> {
         let uploads = self.key.workload == "upload";
@@ -314,16 +318,17 @@ impl Row {
         sender.as_ref().map(|one| one.max_payload).filter(|bytes| *bytes > 0)
     }
 
-    /// Returns true if the figure depends on a client's clock that does not agree with what the
-    /// runner saw, in at least half of the measured rounds. In fewer rounds, the process may have
-    /// been slow for another reason, and the median does not depend on them.
+    /// Returns true if the figure depends on the client's clock, and this clock does not agree with
+    /// the runner's observations in at least half of the measured rounds. If there are fewer such
+    /// rounds, the process may have been slow for another reason, and the median does not depend on
+    /// them.
     #[must_use]
     pub fn clock_is_doubted(&self) -> bool {
         self.marks.clock_doubted > 0 && 2 * self.marks.clock_doubted >= self.measured
     }
 
-    /// Returns the number of rounds in which each attempt was disturbed. They say nothing about the
-    /// implementations.
+    /// Returns the number of rounds in which every attempt was disturbed. Such rounds say nothing
+    /// about the implementations.
     #[must_use]
     pub fn disturbed_rounds(&self) -> usize {
         let noisy = self.faults.iter().filter(|fault| fault.failure == Failure::Noisy);
@@ -336,8 +341,8 @@ impl Row {
         self.faults.iter().map(|fault| fault.rounds.len()).sum()
     }
 
-    /// Returns the unit that determines the scale of CPU time. During a bulk download, CPU time is
-    /// per byte.
+    /// Returns the unit that determines the scale of CPU time. For a bulk download, CPU time is
+    /// given per byte.
     #[must_use]
     pub fn cpu_unit(&self) -> &str {
         if self.latency.is_some() { "bit/s" } else { &self.unit }

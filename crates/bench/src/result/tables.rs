@@ -1,4 +1,4 @@
-//! Formats the result for a terminal.
+//! Formats the result of a run for a terminal.
 
 use equic_report::number::MISSING;
 use equic_report::table::{Cell, Column, Table, Tone};
@@ -7,8 +7,9 @@ use super::beside;
 use super::show::{self, Scale};
 use super::summary::{Estimate, Row, Summary};
 
-/// Returns for each place a matrix of clients and servers and a list of the pairs with all their
-/// figures, then the division of CPU time, and the failures.
+/// Returns, for each combination of workload, protocol, path and settings, a matrix of clients and
+/// servers and a list of the pairs with all their figures. The division of CPU time and the
+/// failures follow.
 #[must_use]
 pub fn tables(summary: &Summary) -> Vec<Table> {
     let mut tables = matrices(summary);
@@ -21,16 +22,17 @@ pub fn tables(summary: &Summary) -> Vec<Table> {
     tables
 }
 
-/// Returns a matrix of medians for each place that has pairs of different implementations: a row
-/// for each client, a column for each server.
+/// Returns a matrix of medians for each combination of workload, protocol, path and settings that
+/// has pairs of different implementations. It has a row for each client and a column for each
+/// server.
 #[must_use]
 pub fn matrices(summary: &Summary) -> Vec<Table> {
     let mixed = |rows: &&[Row]| rows.iter().any(|row| row.key.client != row.key.server);
     summary.tables().filter(mixed).map(matrix).collect()
 }
 
-/// Returns a list of the pairs for each place. If all pairs are implementations with themselves, it
-/// compares them with ours.
+/// Returns a list of the pairs for each combination of workload, protocol, path and settings. If
+/// each implementation was measured only with itself, the list compares them with eQUIC.
 #[must_use]
 pub fn lists(summary: &Summary) -> Vec<Table> {
     let table = |rows| if beside::shows(rows) { beside::table(rows, notes) } else { list(rows) };
@@ -54,7 +56,7 @@ fn matrix(rows: &[Row]) -> Table {
         cells.extend(servers.iter().map(|server| {
             let pair =
                 rows.iter().find(|row| row.key.client == client && row.key.server == *server);
-            // Without a row, the pair shares no protocol.
+            // A pair without a row shares no protocol.
             pair.map_or_else(|| Cell::new("").tone(Tone::Faint), |row| short(row, scale))
         }));
         table.row(cells);
@@ -62,7 +64,7 @@ fn matrix(rows: &[Row]) -> Table {
     table
 }
 
-/// Returns the clients and servers of a table, in its order.
+/// Returns the clients and servers of a table, in the table's order.
 pub(super) fn ends(rows: &[Row]) -> (Vec<&str>, Vec<&str>) {
     let (mut clients, mut servers): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
     for row in rows {
@@ -72,7 +74,7 @@ pub(super) fn ends(rows: &[Row]) -> (Vec<&str>, Vec<&str>) {
             }
         }
     }
-    // The clients are in order. Servers may not be if pairs are missing.
+    // The rows are ordered by client. Their servers may be out of order if pairs are missing.
     servers.sort_by_key(|name| (*name != crate::registry::OURS, *name));
     (clients, servers)
 }
@@ -154,7 +156,7 @@ fn figures(value: &Estimate, scale: Scale) -> [Cell; 4] {
     ]
 }
 
-/// Returns notes on a row, most important first.
+/// Returns the notes on a row, most important first.
 fn notes(row: &Row, scale: Scale) -> Cell {
     let mut notes: Vec<String> = show::disturbed(row).into_iter().collect();
     let mut tone = Tone::Warning;
@@ -185,7 +187,7 @@ fn notes(row: &Row, scale: Scale) -> Cell {
     Cell::new(notes.join("; ")).tone(if notes.is_empty() { Tone::Normal } else { tone })
 }
 
-/// Returns a table of failures and their reasons. `None` without failures.
+/// Returns a table of failures and their reasons, or `None` if nothing failed.
 #[must_use]
 pub fn failures(summary: &Summary) -> Option<Table> {
     let mut table = Table::new([

@@ -10,7 +10,7 @@ use equic_bench::{End, Failure, Figures, Key, Noise, Record};
 use equic_report::table::Style;
 use rand::{Rng as _, SeedableRng as _};
 
-/// Returns a run of one cell with a value for each round. `None` is a failed round.
+/// Returns a run of one cell with one figure per round. `None` stands for a failed round.
 fn run(name: &str, unit: &str, values: &[Option<f64>], start: f64) -> Vec<Record> {
     let end = |value: &Option<f64>| match value {
         Some(value) => End::Measured {
@@ -73,7 +73,7 @@ fn cell<'a>(comparison: &'a Comparison, client: &str, server: &str) -> &'a Compa
     found.expect("a cell")
 }
 
-/// Returns `n` different values, evenly distributed from -5 % to +5 % around `middle`.
+/// Returns `n` different values that are evenly distributed from 5 % below to 5 % above `middle`.
 fn around(middle: f64, n: u32) -> Vec<Option<f64>> {
     (0..n)
         .map(|i| Some(middle * (0.95 + 0.1 * f64::from((i * 7 + 3) % n) / f64::from(n - 1))))
@@ -96,8 +96,8 @@ fn what_is_the_same_is_seldom_called_different() {
             compared.count(ComparisonVerdict::Worse) + compared.count(ComparisonVerdict::Better);
         all += compared.cells.len();
     }
-    // By chance, about 5 % of the 51 cells may be called different, and fewer because of the
-    // minimum effect. Three standard errors are 9 %.
+    // By chance, about 5 % of the 51 cells may be called different, or fewer because of the minimum
+    // effect. The bound adds three standard errors, which are 9 %.
     assert!(called <= all * 14 / 100, "{called} of {all}");
     // A comparison of a result with itself finds no difference.
     let one = made(&small(1));
@@ -121,7 +121,7 @@ fn a_regression_is_found_where_it_is() {
     assert!((ratio.value - 0.93).abs() < 0.03, "{ratio:?}");
     let ends = ratio.interval.unwrap();
     assert!(ends.low < 0.93 && ends.high < 1.0, "{ratio:?}");
-    // The CPU time of both ends together rises by 1 / 0.93.
+    // The CPU time of server and client together rises by the factor 1 / 0.93.
     assert!((quinn.cpu.unwrap() - 1.075).abs() < 0.03, "{quinn:?}");
     let back = compare(&slower, &usual, None, Rule::default());
     assert_eq!(cell(&back, "quinn", "quinn").verdict, ComparisonVerdict::Better);
@@ -192,7 +192,7 @@ fn compare_says_that_rounds_are_too_few_for_a_verdict() {
         assert_eq!((one.verdict, one.rounds_needed), (wanted, needed), "{rounds} {one:?}");
         assert_eq!(one.ratio.unwrap().interval.is_some(), rounds >= 4, "{rounds}");
     }
-    // A stricter bound needs more rounds, and so does a correction for several cells.
+    // More rounds are needed for a stricter bound, and for a correction for several cells.
     let both = paired(7, 0.2);
     let strict = Rule { p: 0.01, ..Rule::default() };
     let one = &compare(&both, &both, Some(&renamed), strict).cells[0];
@@ -205,8 +205,8 @@ fn compare_says_that_rounds_are_too_few_for_a_verdict() {
     let corrected = Rule { corrected: true, ..Rule::default() };
     let compared = compare(&of(1.0, 0.0), &of(0.2, 1e6), None, corrected);
     assert_eq!(compared.count(ComparisonVerdict::TooFewRounds), 3, "{:?}", compared.cells);
-    // The smallest corrected p-value of three cells is 3 * 2 / 252 with five rounds, and 3 * 2 / 70
-    // with four.
+    // With three cells, the smallest corrected p-value is 3 * 2 / 252 for five rounds, and 3 * 2 /
+    // 70 for four.
     assert!(compared.cells.iter().all(|one| one.rounds_needed == Some(5)));
     let compared = compare(&of(1.0, 0.0), &of(0.2, 1e6), None, Rule::default());
     assert_eq!(compared.count(ComparisonVerdict::Worse), 3);
@@ -224,17 +224,18 @@ fn compare_says_that_there_is_no_difference_larger_than_a_bound() {
         compared.cells[0].verdict
     };
     assert_eq!(called(1.0, 0.05), ComparisonVerdict::Same);
-    // A significant difference that matters is never called equal, however wide the bound is.
+    // A significant difference that is large enough to matter is never called equal, however wide
+    // the bound for equal cells is.
     assert_eq!(called(0.97, 0.05), ComparisonVerdict::Worse);
     assert_eq!(called(1.03, 0.05), ComparisonVerdict::Better);
     assert_eq!(called(1.005, 0.01), ComparisonVerdict::Same);
     assert_eq!(called(1.005, 0.004), ComparisonVerdict::Inconclusive);
-    // Too few rounds have no interval, so their figures are never called equal.
+    // With too few rounds there is no interval, so the figures are never called equal.
     let both = paired(5, 1.0);
     let few = compare(&both, &both, Some(&renamed), Rule::default());
     assert_eq!(few.cells[0].verdict, ComparisonVerdict::TooFewRounds);
-    // The difference of these 200 cells is exactly the bound. At most 5 % of them may be called
-    // equal, because each of the two one-sided tests has 2.5 %.
+    // In each of these 200 cells, the difference is exactly the bound. At most 5 % of the cells may
+    // be called equal, because each of the two one-sided tests has 2.5 %.
     let mut rng = rand::rngs::SmallRng::seed_from_u64(7);
     let mut same = 0;
     for _ in 0..200 {
@@ -269,13 +270,13 @@ fn who_fails_more_is_worse_whatever_the_figures_say() {
     assert_eq!(worse.verdict, ComparisonVerdict::Worse);
     assert_eq!(worse.why, "0 of 20 failed, now 10 of 20");
     assert_eq!(verdict(&half, &whole, "bit/s").verdict, ComparisonVerdict::Better);
-    // One failure in twenty rounds may be chance. The reason mentions it.
+    // One failure in twenty rounds may be chance. The reason of the verdict mentions it.
     let mut once = whole.clone();
     once[3] = None;
     let chance = verdict(&whole, &once, "bit/s");
     assert_eq!(chance.verdict, ComparisonVerdict::Inconclusive);
     assert_eq!(chance.why, "0 of 20 failed, now 1 of 20");
-    // A cell without any figure left is worse, even with few rounds.
+    // A cell that no longer has any figure is worse, even with few rounds.
     assert_eq!(verdict(&around(1.0, 2), &[None, None], "bit/s").verdict, ComparisonVerdict::Worse);
     let never = verdict(&[None, None], &[None, None], "bit/s");
     assert_eq!(
@@ -305,7 +306,7 @@ fn compare_does_not_blame_an_implementation_for_a_busy_machine() {
 
 #[test]
 fn rounds_of_one_run_are_pairs() {
-    // The machine drifts by half over the run. In each round, `new` is 3 % slower.
+    // The machine's speed drifts by half over the run. In each round, `new` is 3 % slower.
     let drift = |round: u32| 1000.0 * (1.0 + 0.5 * f64::from(round) / 19.0);
     let small = |round: u32| 1.0 + 0.002 * f64::from(round * 7 % 20) / 20.0;
     let old: Vec<Option<f64>> = (0..20).map(|round| Some(drift(round))).collect();
@@ -341,7 +342,7 @@ fn cells_of_one_result_are_said_to_be_alone() {
     assert_eq!(cell(&compared, "b", "b").why, "only in the old result");
     assert_eq!(cell(&compared, "c", "c").verdict, ComparisonVerdict::Incomparable);
     assert_eq!(compared.notes.len(), 1, "{:?}", compared.notes);
-    // Figures of different units cannot be compared.
+    // Figures in different units cannot be compared.
     let changed = verdict(&around(1.0, 5), &around(1.0, 5), "s");
     assert_eq!(changed.unit, "s");
     let (old, new) = (run("a", "bit/s", &around(1.0, 5), 0.0), run("a", "s", &around(1.0, 5), 0.0));

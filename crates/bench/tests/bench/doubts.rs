@@ -1,5 +1,5 @@
-//! A figure that depends on a doubted client's clock has a mark wherever it is shown, and is not
-//! ranked first among the others.
+//! Tests of figures that depend on a doubted client's clock: such a figure has a mark wherever it
+//! is shown, and is not ranked first among the others.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,8 @@ fn download(name: &'static str, value: f64, doubted: bool) -> Cell {
     Cell { workload, protocol, client: name, server: name, value, doubted, point: "" }
 }
 
-/// Returns a run of these cells. Each cell has this many rounds, whose figures differ little.
+/// Returns a run of these cells with `rounds` rounds. The figures of a cell differ little between
+/// rounds.
 fn run(cells: &[Cell], rounds: i64) -> Run {
     let record = |cell: &Cell, round: i64| {
         let loaded = cell.workload == "loaded";
@@ -92,13 +93,13 @@ fn text(tables: &[Table]) -> String {
     tables.iter().map(|table| table.render(Style::plain())).collect()
 }
 
-/// Returns the line that contains all of these words.
+/// Returns the line of the text that contains all of these words.
 fn line<'a>(text: &'a str, words: &[&str]) -> &'a str {
     let found = text.lines().find(|line| words.iter().all(|word| line.contains(word)));
     found.unwrap_or_else(|| panic!("{words:?} are in no line of\n{text}"))
 }
 
-/// Returns the part of a page between two words.
+/// Returns the part of the page from one text to another.
 fn part<'a>(page: &'a str, from: &str, to: &str) -> &'a str {
     let (_, rest) = page.split_once(from).unwrap_or_else(|| panic!("{from} is not in the page"));
     rest.split_once(to).map_or(rest, |(part, _)| part)
@@ -133,17 +134,17 @@ fn matrix_and_page_mark_a_doubted_figure_and_rank_another_first() {
 
 #[test]
 fn ratios_depend_on_both_clocks() {
-    // The comparison with ours has the figure and its ratio.
+    // The table that compares with eQUIC shows the figure and its ratio.
     let beside = |ours, other| {
         let summary = summary(&[download("equic", 4.0, ours), download("hasty", 8.0, other)]);
         text(&tables::lists(&summary))
     };
     let count = |text: &str| line(text, &["hasty"]).matches(MARK).count();
     assert_eq!(count(&beside(false, false)), 0);
-    // The third mark is in the notes.
+    // The mark occurs a third time in the notes.
     assert_eq!(count(&beside(false, true)), 3);
     assert_eq!(count(&beside(true, false)), 1);
-    // In the comparison with TCP, the note says whose clock is doubted.
+    // In the comparison with TCP, the note names the client whose clock is doubted.
     let tcp = Cell { protocol: "perf-tcp", ..download("tcp", 8.0, true) };
     let summary = summary(&[download("equic", 4.0, false), tcp]);
     let shown = text(&tables::lists(&summary));
@@ -158,8 +159,8 @@ fn latency_tables_and_sweeps_have_the_mark() {
     let summary = summary(&[loaded("equic", false), loaded("hasty", true)]);
     let shown = text(&tables(&summary));
     let (_, latency) = shown.split_once("without and during the download").unwrap();
-    // These are the medians and percentiles without and during the download, the ratio, and the
-    // goodput of the download.
+    // The marked values are the medians and percentiles without and during the download, the ratio,
+    // and the goodput of the download.
     assert_eq!(line(latency, &["hasty"]).matches(MARK).count(), 6, "{latency}");
     assert_eq!(line(latency, &["equic"]).matches(MARK).count(), 0, "{latency}");
     let page = html::page(&summary);
@@ -212,7 +213,8 @@ fn files_have_the_mark() {
     assert_eq!(details.iter().filter(|one| one.ends_with("kbps")).count(), 1, "{details:?}");
 }
 
-/// Returns the fields of each line. The quoted fields of these files contain no line breaks.
+/// Returns the fields of each line of a CSV file. Quoted fields in these files contain no line
+/// breaks.
 fn csv_rows(text: &str) -> Vec<Vec<String>> {
     let fields = |line: &str| {
         let mut fields = vec![String::new()];
@@ -259,7 +261,8 @@ fn a_minority_of_doubted_rounds_is_no_mark() {
         (summary.rows[0].marks.clock_doubted, summary.rows[0].clock_is_doubted())
     };
     assert_eq!(of(&[true, false, false]), (1, false));
-    // The median of two rounds depends on both of them.
+    // With two rounds, the median depends on both of them, so one doubted round is enough for a
+    // mark.
     assert_eq!(of(&[true, false]), (1, true));
     assert_eq!(of(&[true, true, false]), (2, true));
     assert_eq!(of(&[false]), (0, false));

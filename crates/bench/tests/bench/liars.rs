@@ -1,5 +1,5 @@
-//! Tests with implementations that misbehave (`liar.sh`). Each must end with the right outcome, and
-//! must leave no process behind.
+//! Tests with implementations that misbehave (`liar.sh`). Each attempt must end with the right
+//! outcome, and must leave no process behind.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use equic_bench::{Failure, Figures, Implementation, Places, Size, Workload};
 
 type Outcome = Result<Measurement, CellError>;
 
-/// The folder of a cell, and whether a probe runs first, which fetches one byte.
+/// The folder of an attempt, and whether a probe runs first, which fetches one byte.
 struct Scene(tempfile::TempDir, bool);
 
 impl Scene {
@@ -45,8 +45,8 @@ impl Scene {
             requests: 2,
             connections: 100,
             parallel: 2,
-            // A well-behaved end needs milliseconds. With a probe, some ends use CPU time, which
-            // takes long on a slow machine.
+            // A well-behaved program needs milliseconds. With a probe, some programs use CPU time,
+            // which takes long on a slow machine.
             grace: if self.1 { 60.0 } else { 3.0 },
         };
         let places = Places { dir: "/".into(), built: "/".into(), equic: "/".into() };
@@ -86,18 +86,20 @@ impl Scene {
         outcome
     }
 
-    /// Checks that the process that wrote its ID into the file of this role has ended.
+    /// Checks that the server or client (`role`) has ended. Its process has written its ID into a
+    /// file.
     fn is_gone(&self, role: &str) {
         let Ok(pid) = fs::read_to_string(self.0.path().join(format!("{role}.pid"))) else { return };
         let path = format!("/proc/{}/stat", pid.trim());
-        // Another process reaps a grandchild, which may take some time. A zombie counts as ended.
+        // Another process reaps a grandchild, and this may take some time. A zombie counts as
+        // ended.
         until(&format!("the {role} is gone"), || {
             fs::read_to_string(&path).map_or(true, |stat| stat.contains(") Z "))
         });
     }
 }
 
-/// Waits until a condition holds, far longer than necessary.
+/// Waits until a condition holds. The time limit is far longer than necessary.
 fn until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
@@ -145,7 +147,7 @@ fn an_honest_one_is_measured() {
     assert!(scene.log("client/log.txt").contains(r#""seconds":0.01"#));
 }
 
-/// Runs a probe, which fetches one byte, before the client that counts.
+/// Runs the given kind of client after a probe that fetches one byte.
 fn probed(how: &str) -> Outcome {
     let scene = Scene(tempfile::tempdir().unwrap(), true);
     let outcome = scene.download(how);
@@ -159,7 +161,7 @@ fn clock_of_a_client_is_doubted_where_its_process_took_longer() {
     let hasty = measured(probed("hastens")).figures;
     let doubt = hasty.clock_doubt.unwrap_or_else(|| panic!("it is believed"));
     assert!(doubt.starts_with("the client reports 10.0 ms, but its process took "), "{doubt}");
-    // Without a probe, the duration of the client's start is unknown, so its clock is not doubted.
+    // Without a probe, the start-up time of the client is unknown, so its clock is not doubted.
     assert_eq!(measured(Scene::new().download("hastens")).figures.clock_doubt, None);
 }
 
@@ -182,7 +184,7 @@ fn cpu_time_of_the_start_is_not_that_of_the_bytes() {
     let expected =
         (without(figures.server_cpu_seconds, server), without(figures.client_cpu_seconds, client));
     assert_eq!(figures.work_cpu(), expected, "{figures:?}");
-    // A client that cannot fetch one byte is measured anyway. Its CPU time then includes the start.
+    // If the probe fails, the client is measured anyway. Its CPU time then includes the start.
     let figures = measured(probed("clumsy")).figures;
     assert_eq!((figures.client_start_cpu_seconds, figures.start_process_seconds), (None, None));
     assert_eq!(figures.work_cpu().1, figures.client_cpu_seconds);
@@ -236,7 +238,8 @@ fn a_point_is_told_by_options_and_by_the_environment() {
 #[test]
 fn idle_connections_are_weighed() {
     let measurement = measured(Scene::new().run("holds", Workload::Idle));
-    // 10 MB for 100 connections. The shell holds a second copy during the assignment.
+    // The server holds 10 MB for 100 connections. Its shell has a second copy during the
+    // assignment.
     assert!((90e3..250e3).contains(&measurement.figures.value), "{measurement:?}");
     assert!(
         measurement.server_held_memory > Some(measurement.server_idle_memory),
@@ -252,8 +255,8 @@ fn too_few_bytes() {
 
 #[test]
 fn bytes_that_never_came() {
-    // The claimed 1 TiB is more than other processes transfer over the loopback interface in this
-    // time.
+    // The client claims 1 TiB, which is more than other processes transfer over the loopback
+    // interface in this time.
     let outcome = Scene::new().run_sized("boasts", Workload::Download, 1 << 40);
     is(failed(outcome), Failure::Lied, "interfaces received");
 }

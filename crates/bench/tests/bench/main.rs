@@ -1,5 +1,5 @@
-//! Tests of cells with implementations that misbehave, and of results: how they are written, read,
-//! compared and shown.
+//! Tests of attempts with implementations that misbehave, and of results: how they are written,
+//! read, compared and shown.
 
 mod compare;
 mod doubts;

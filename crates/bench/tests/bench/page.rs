@@ -1,4 +1,4 @@
-//! Tests of `report.html`: foreign names and reasons are always shown as text, and the page is
+//! Tests of `report.html`: text from other programs is always shown as text, and the page is
 //! complete.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use equic_report::plot::{PNG, PlotError};
 use equic_report::table::Style;
 use serde_json::json;
 
-/// Counts the starts of tags, comments and declarations, by name.
+/// Counts tags, comments and declarations by name.
 fn tags(page: &str) -> BTreeMap<String, usize> {
     let mut tags = BTreeMap::new();
     for rest in page.split('<').skip(1) {
@@ -96,7 +96,8 @@ fn foreign_text_is_never_markup() {
         assert_eq!(tags.get(name), None, "{name}");
     }
     assert!(!page.contains('\u{202e}'));
-    // Attributes exist only in our own markup, so no quote in the text may end an attribute early.
+    // Attributes exist only in our own markup, so a quote in foreign text must not end an attribute
+    // early.
     assert!(!page.contains("onerror=alert(2)>"), "an attribute of theirs");
     assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
     assert!(page.contains("is incomplete, because the run was killed"));
@@ -113,7 +114,7 @@ fn the_page_needs_nothing_else() {
     for loaded in ["src=", "url(", "@import", "<link", "<script"] {
         assert!(!page.contains(loaded), "{loaded}");
     }
-    // IDs are unique, and every link within the page has a target.
+    // IDs must be unique, and every link within the page must have a target.
     let ids: Vec<&str> =
         page.split(" id=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
     let mut unique = ids.clone();
@@ -123,7 +124,7 @@ fn the_page_needs_nothing_else() {
     for target in page.split("href=\"#").skip(1).map(|rest| rest.split('"').next().unwrap()) {
         assert!(unique.binary_search(&target).is_ok(), "#{target}");
     }
-    // Every opened tag is closed.
+    // Every opened tag must be closed.
     let tags = tags(&page);
     for name in
         ["table", "tr", "td", "th", "svg", "g", "section", "details", "figure", "div", "dl", "ul"]
@@ -163,8 +164,8 @@ fn everything_is_in_it() {
     ] {
         assert!(page.contains(expected), "{expected}");
     }
-    // The plots of whole tables draw every point. The pairs with the same implementation at both
-    // ends have 20 rounds each, for 7 QUIC stacks and TCP.
+    // The plots of whole tables draw every point. There are 7 QUIC stacks and TCP with the same
+    // implementation at both ends, and each of these pairs has 20 rounds.
     let circles = page.matches("<title>round ").count();
     assert!(circles > 2 * 49 * 10, "{circles}");
 }
@@ -239,8 +240,8 @@ fn page_and_terminal_have_the_same_units_and_headers() {
     for shown in [&page, &pairs] {
         assert!(shown.contains("\u{2191} more is better, \u{2193} less is better"));
     }
-    // For pairs with the same implementation at both ends, the terminal also shows the settings in
-    // force.
+    // If all pairs have the same implementation at both ends, the terminal also shows the settings
+    // in force.
     run.records.retain(|one| one.key.client == one.key.server && one.key.protocol == "perf");
     let page = html::page(&summarise(&run));
     let alone = text(&run);

@@ -1,4 +1,4 @@
-//! Tests the path from the samples of a made-up run to its figures and files.
+//! Tests that compute figures and files from the samples of a made-up run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -83,13 +83,13 @@ fn medians_ratios_and_cpu_time_of_known_records() {
     assert_eq!((value.n, value.median, value.min, value.max), (3, 2e9, 1e9, 4e9));
     // The absolute deviations from the median 2 are 1, 0 and 2.
     assert_eq!(value.mad, 1e9);
-    // No interval of three rounds covers the median with 95 %.
+    // With three rounds, no interval covers the median with 95 %.
     assert_eq!(value.interval, None);
     let ratio = quinn.to_tcp.unwrap();
     assert_eq!((ratio.median, ratio.mad), (0.5, 0.0));
     assert_eq!(quinn.tcp.as_deref(), Some("tcp>tcp"));
     assert_eq!(row(&summary, "tcp", "tcp").to_tcp, None);
-    // 3 and 1 CPU seconds for 2 GB.
+    // The two figures are 3 and 1 CPU seconds for 2 GB.
     assert_eq!(quinn.server_cpu.unwrap().median, 1.5);
     assert_eq!(quinn.client_cpu.unwrap().median, 0.5);
     assert_eq!((summary.started, summary.ended), (1000.0, 1025.0));
@@ -128,7 +128,7 @@ fn disturbed_figures_are_shown_where_there_are_no_others() {
         let end = End::Failed { failure: Failure::Noisy, why: "load".to_owned() };
         record(key("a", "a", "perf"), round, 3, end)
     };
-    // Tests three attempts per round, and one.
+    // `several` is a run with three attempts per round, and `one` a run with only one.
     let several =
         [noisy(0, 1, 3.0), noisy(0, 2, 9.0), last(0), noisy(1, 1, 5.0), noisy(1, 2, 9.0), last(1)];
     let one = [noisy(0, 1, 3.0), noisy(1, 1, 5.0)];
@@ -147,7 +147,7 @@ fn disturbed_figures_are_shown_where_there_are_no_others() {
         let json = serde_json::to_string(&summary).unwrap();
         assert_eq!(serde_json::from_str::<Summary>(&json).unwrap(), summary);
     }
-    // If one round was quiet, its figure is the only one.
+    // If one round was measured on a quiet machine, only its figure is shown.
     let quiet = record(key("a", "a", "perf"), 2, 1, measured(6.0));
     let summary = summary(&[&several[..], &[quiet]].concat());
     let row = row(&summary, "a", "a");
@@ -179,7 +179,7 @@ fn payload_that_is_shown_is_the_sending_end_s() {
     assert!(!download.contains("1201"), "{download}");
     let upload = shown(&[of("equic", "upload", 1440, None), of("a", "upload", 0, None)]);
     assert!(upload.contains("1201") && !upload.contains("1440"), "{upload}");
-    // Each point of a sweep shows its own payload size.
+    // Each combination of swept values shows its own payload size.
     let of = |mtu: &str| {
         let bytes = mtu.parse().unwrap();
         ["equic", "a"].map(|name| of(name, "download", bytes, Some(mtu)))
@@ -195,7 +195,8 @@ fn cpu_time_and_marks_of_rounds_are_shown() {
     let of = |change: fn(&mut Figures)| {
         let mut end = measured(1.0);
         let End::Measured { figures } = &mut end else { panic!() };
-        // 3 and 1 CPU seconds for 2 GB, of which the starts used 1 and 0.5.
+        // The two figures are 3 and 1 CPU seconds for 2 GB, of which the start of the process used
+        // 1 and 0.5.
         figures.server_start_cpu_seconds = Some(1.0);
         figures.client_start_cpu_seconds = Some(0.5);
         change(figures);
@@ -211,8 +212,8 @@ fn cpu_time_and_marks_of_rounds_are_shown() {
     assert_eq!((row.server_cpu.unwrap().median, row.client_cpu.unwrap().median), (1.0, 0.25));
     assert_eq!(row.marks, Default::default());
     assert!(!text.contains("CPU with start"), "{text}");
-    // Records of older releases and clients that cannot fetch one byte have no CPU time of the
-    // start.
+    // The CPU time of the start is missing in records of older releases, and if the client cannot
+    // fetch one byte.
     let (row, text, page) = row_of(vec![measured(1.0), of(|_| ())]);
     assert_eq!(row.marks.cpu_with_start, 1);
     for shown in [text, page] {
@@ -240,7 +241,8 @@ fn cpu_time_and_marks_of_rounds_are_shown() {
 #[test]
 fn who_is_beside_ours_is_compared_within_rounds() {
     let mut records = Vec::new();
-    // The machine becomes slower over time, so a ratio of the medians would be wrong: 1.5 to 2.
+    // The machine becomes slower over time, so a ratio of the medians would be wrong: it would be
+    // 1.5 to 2.
     for (round, speed) in [4.0, 2.0, 1.0].into_iter().enumerate() {
         let round = round as i64;
         records.push(record(key("equic", "equic", "perf"), round, 1, measured(speed)));
@@ -258,8 +260,7 @@ fn who_is_beside_ours_is_compared_within_rounds() {
     let tables =
         tables(&summary).iter().map(|table| table.render(Style::plain())).collect::<String>();
     assert!(tables.contains("each with itself") && tables.contains("1 of 3 failed"), "{tables}");
-    // Only an implementation that was measured with itself is compared with ours, and only if ours
-    // was measured, too.
+    // An implementation is compared with eQUIC only if both were measured with themselves.
     records.push(record(key("equic", "other", "perf"), 0, 1, measured(1.0)));
     let mixed = self::summary(&records);
     assert_eq!(row(&mixed, "equic", "other").beside, None);
@@ -288,7 +289,7 @@ fn warm_up_is_in_no_figure_and_the_last_attempt_counts() {
         record(one(), 0, 1, noisy()),
         record(one(), 1, 1, measured(7.0)),
         record(one(), 1, 2, noisy()),
-        // A resumed run may write the record of an attempt again. The last record counts.
+        // A resumed run may write the record of an attempt again. Its last record counts.
         record(one(), 2, 1, noisy()),
         record(one(), 2, 1, measured(4.0)),
     ];
@@ -299,7 +300,7 @@ fn warm_up_is_in_no_figure_and_the_last_attempt_counts() {
     assert_eq!(row.faults[0].rounds, [1]);
 }
 
-/// The run was stopped before the discarded round could be repeated.
+/// Tests a run that was stopped before the discarded round could be repeated.
 #[test]
 fn what_was_thrown_away_is_in_no_figure_even_if_nothing_came_after_it() {
     let said = |round, attempt, speed, why_not: Option<WhyNot>| Record {
@@ -366,7 +367,7 @@ fn a_file_cut_off_anywhere_still_says_what_its_lines_say() {
         let run = Run::parse(&whole.as_bytes()[..end]);
         let complete = whole[..end].matches('\n').count();
         let last = whole[..end].rsplit('\n').next().unwrap();
-        // A last line is a record if only its line feed is missing.
+        // A last line whose line feed is missing is still a record.
         let closed = serde_json::from_str::<Record>(last).is_ok();
         assert_eq!(run.records.len(), complete + usize::from(closed), "{end}");
         assert_eq!(run.cut, !last.is_empty() && !closed, "{end}");

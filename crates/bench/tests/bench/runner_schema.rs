@@ -1,4 +1,4 @@
-//! Checks `result.json` against the fields that the Interop Runner's page reads (web/script.js:
+//! Tests that `result.json` has the fields that the Interop Runner's page reads (web/script.js:
 //! `load`, `process`, `fillInteropTable`, `fillMeasurementTable`, `makeColumnHeaders`,
 //! `makeRowHeader`, `setButtonState`) and that its interop.py writes (`_export_results`).
 
@@ -6,7 +6,7 @@ use crate::fixture::Fixture;
 use equic_bench::result;
 use serde_json::{Value, json};
 
-/// Returns the defect of a file that prevents the page from showing it.
+/// Returns an error if the file has a defect that prevents the page from showing it.
 fn wrong(file: &Value) -> Result<(), String> {
     let list = |value: &Value, what: &str| {
         value.as_array().cloned().ok_or_else(|| format!("{what} is no list"))
@@ -15,7 +15,7 @@ fn wrong(file: &Value) -> Result<(), String> {
         value.as_str().map(str::to_owned).ok_or_else(|| format!("{what} is no text"))
     };
     for time in ["start_time", "end_time"] {
-        // The page calls `new Date(1000 * ...)`.
+        // The page calls `new Date(1000 * ...)` with these fields.
         file[time].as_f64().filter(|time| *time > 0.0).ok_or(format!("{time} is no time"))?;
     }
     text(&file["log_dir"], "log_dir")?;
@@ -59,15 +59,15 @@ fn wrong(file: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that a name is a valid CSS class, because the page makes classes of names and selects by
-/// them.
+/// Checks that a name is a valid CSS class, because the page uses names as classes and in
+/// selectors.
 fn css(name: &str) -> Result<(), String> {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if !name.is_empty() && name.chars().all(good) { Ok(()) } else { Err(format!("{name:?}")) }
 }
 
-/// Checks details such as `9559 (± 12) kbps`, which the Interop Runner writes as `"{:.0f} (±
-/// {:.0f}) {}".format(mean, stdev, unit)`. They must be empty if the measurement failed.
+/// Checks the field `details`, such as `9559 (± 12) kbps`, which the Interop Runner writes as
+/// `"{:.0f} (± {:.0f}) {}".format(mean, stdev, unit)`. It must be empty if the measurement failed.
 fn details(details: &str, result: &Value) -> Result<(), String> {
     if result != "succeeded" {
         return if details.is_empty() { Ok(()) } else { Err(format!("details {details:?}")) };
@@ -114,7 +114,7 @@ fn the_interop_runner_s_page_can_show_it() {
     let measurements = file["measurements"][servers].as_array().unwrap();
     assert_eq!(measurements.len(), rows.len());
     assert!(!rows.is_empty());
-    // The file has results of every kind, and the whole summary as an extension.
+    // This file has results of every kind, and the whole summary as an extension.
     for result in ["succeeded", "failed", "unsupported"] {
         assert!(text.contains(&format!("\"result\":\"{result}\"")), "{result}");
     }

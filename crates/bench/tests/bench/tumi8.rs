@@ -1,4 +1,5 @@
-//! Tests the import of a made-up folder with the layout of the published data.
+//! Tests the import of a made-up folder with the layout of the published data of "QUIC on the
+//! Highway".
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +10,8 @@ use serde_json::json;
 
 const BYTES: u64 = 8_589_934_592;
 
-/// Writes a run with these goodputs in Mbit/s, and with matching times of the clients.
+/// Writes the files of a run with these goodputs in Mbit/s, and with matching start and end times
+/// of the clients.
 fn run(root: &Path, place: &str, server: &str, client: &str, asked: u64, goodputs: &[f64]) {
     let dir = root.join("results").join(place);
     fs::create_dir_all(&dir).unwrap();
@@ -83,7 +85,7 @@ fn what_the_times_contradict_is_counted() {
     fs::write(&path, file.to_string()).unwrap();
     let import = tumi8::read(dir.path()).unwrap();
     assert_eq!((import.confirmed, import.contradicted), (1, 1));
-    // Without the clients' times, no goodput is confirmed or contradicted.
+    // Without the clients' times, goodputs are neither confirmed nor contradicted.
     fs::remove_dir_all(path.with_file_name("lsquic_lsquic")).unwrap();
     let import = tumi8::read(dir.path()).unwrap();
     assert_eq!((import.confirmed, import.contradicted, import.repetitions), (0, 0, 2));
@@ -101,7 +103,7 @@ fn other_folders_are_errors_that_say_so() {
     fs::write(run.join("result.json"), "{}").unwrap();
     let error = tumi8::read(dir.path()).unwrap_err();
     assert!(error.to_string().contains("measurements"), "{error}");
-    // Names that lead to other folders are not followed, and values that are not numbers are not
+    // A name that leads to another folder is not followed, and a value that is not a number is not
     // counted.
     let hostile = json!({"measurements": [[
         {"server": "../../..", "client": "etc/x", "name": "..", "details": [1.0, "2", null]},

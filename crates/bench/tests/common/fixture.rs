@@ -30,7 +30,8 @@ pub(crate) const HOSTILE: &str = "</script><script>alert(1)</script> \"&' \u{1b}
 
 /// Parameters of a made-up run.
 pub(crate) struct Fixture {
-    /// Factors of the speed of implementations by name, to simulate a regression.
+    /// Factors by which the speed of an implementation is multiplied, by its name, to simulate a
+    /// regression.
     pub factors: BTreeMap<String, f64>,
     pub rounds: i64,
     pub seed: u64,
@@ -56,13 +57,13 @@ impl Fixture {
             let mut order: Vec<&Key> = keys.iter().collect();
             order.shuffle(&mut rng);
             for key in order {
-                // Workloads other than downloads have half as many rounds.
+                // Workloads other than downloads have only half as many rounds.
                 if key.workload != "download" && round >= (self.rounds + 1) / 2 {
                     continue;
                 }
                 let mut attempts = 1;
                 if rng.random_bool(0.02) {
-                    // This attempt found a busy machine, and is repeated.
+                    // This attempt was disturbed by a busy machine, and is repeated.
                     let end = End::Failed {
                         failure: Failure::Noisy,
                         why: "12 % of CPU time went elsewhere".to_owned(),
@@ -159,8 +160,8 @@ impl Fixture {
         };
         let (client, server) = (of(&key.client), of(&key.server));
         let mut speed = client.0.min(server.0);
-        // The first factor is a drift that is the same in a whole round. The second differs between
-        // runs.
+        // The first factor is a drift of the machine, which is the same for all cells of a round.
+        // The second factor differs between runs.
         speed *= 1.0 + 0.03 * (round as f64 * 0.7).sin() + rng.random_range(-0.04..0.04);
         if key.client == "quiche" && key.server == "quinn" && rng.random_bool(0.45) {
             speed *= 0.55;
@@ -249,7 +250,7 @@ impl Fixture {
     }
 }
 
-/// Returns the times of small exchanges with this 99th percentile, during a bulk download of 6 GB.
+/// Returns latencies of small exchanges during a bulk download of 6 GB, with this 99th percentile.
 fn latency(p99: f64) -> Latency {
     Latency {
         unloaded: Exchanges { median: p99 / 8.0, p99: p99 / 4.0 },

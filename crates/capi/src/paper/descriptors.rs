@@ -1,11 +1,11 @@
-//! Finds the descriptors of this process's BPF links in /proc. The signal callbacks need them, and
-//! the gateway does not expose its links.
+//! Finds the file descriptors of this process's BPF links in /proc. The signal callbacks of the
+//! paper's API need them, because the gateway crate does not expose its links.
 
 use std::ffi::c_int;
 use std::fs;
 
-/// Returns the descriptor of the link between this program and this interface, or `None` if /proc
-/// does not show it.
+/// Returns the file descriptor of the link between this program and this interface, or `None` if
+/// /proc does not show one.
 pub(super) fn of_link(program: u32, if_index: u32) -> Option<c_int> {
     let wanted = [
         ("link_type", "xdp".to_owned()),

@@ -1,13 +1,14 @@
-//! The paper's API: `equic_t` and the functions of its listing, in the order of their calls.
+//! The API of the eQUIC paper: the type `equic_t`, and the functions of the paper's code listing in
+//! the order in which the listing calls them.
 //!
-//! The listing does not handle errors. So only in this API, the library prints errors to stderr and
-//! ends the process.
+//! The listing does not handle errors. Therefore, in this API only, the library prints errors to
+//! stderr and ends the process.
 //!
 //! * this file: the functions; `state.rs`: the state behind an `equic_t`;
 //! * `object.rs`: the file that `equic_read_object` reads;
-//! * `settings.rs`: port, limit and policy, from functions or the environment;
-//! * `stop.rs`: the actions of the signal callbacks; `descriptors.rs`: the descriptors of the
-//!   links.
+//! * `settings.rs`: port, limit and policy, set by functions or the environment;
+//! * `stop.rs`: the actions of the signal callbacks; `descriptors.rs`: the file descriptors of the
+//!   BPF links.
 
 mod descriptors;
 mod object;
@@ -40,16 +41,16 @@ pub struct equic_t {
     pub id: u64,
 }
 
-/// Prints an error. If stderr is closed, the message is lost, which is not an error.
+/// Prints an error message. If stderr is closed, the message is lost, which is not an error.
 fn say(message: &str) {
     let _ = writeln!(std::io::stderr(), "equic: {message}");
 }
 
-/// Runs a step of the setup. Ends the process if it fails.
+/// Runs one step of the setup. If the step fails, prints the error and ends the process.
 fn or_exit(function: &str, step: impl FnOnce() -> Result<()>) {
     if let Err(failure) = caught(step) {
         say(&format!("{function}: {}", failure.message));
-        // SAFETY: no lock of this library is held here, so exit handlers may call it.
+        // SAFETY: this library holds no lock here, so exit handlers may call it.
         unsafe { libc::exit(libc::EXIT_FAILURE) }
     }
 }
@@ -58,15 +59,15 @@ fn or_exit(function: &str, step: impl FnOnce() -> Result<()>) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_get_interface(equic: *mut equic_t, interface: *const c_char) {
     or_exit("equic_get_interface", || {
-        // SAFETY: the caller follows the pointer rules of the header, here and below.
+        // SAFETY: the caller follows the pointer rules in equic.h, here and below.
         let interface = unsafe { text(interface, "interface") }?;
         if equic.is_null() {
             return Err(Failure::argument("`equic` is NULL"));
         }
         let if_index = state::interface_index(interface)?;
         let id = state::begin(equic.addr(), interface);
-        // SAFETY: not NULL. It is written without being read, because the listing's variable is
-        // uninitialised.
+        // SAFETY: the pointer is not NULL. The `equic_t` is written without being read, because the
+        // variable of the paper's listing is uninitialised.
         unsafe { equic.write(equic_t { if_index, prog_fd: -1, id }) };
         Ok(())
     });
@@ -78,7 +79,7 @@ pub unsafe extern "C" fn equic_get_interface(equic: *mut equic_t, interface: *co
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_read_object(equic: *mut equic_t, object: *const c_char) {
     or_exit("equic_read_object", || {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let (state, name) = unsafe { (state::of(equic)?, text(object, "object")?) };
         let found = object::read(name)?;
         if let Some(notice) = &found.notice {
@@ -92,7 +93,7 @@ pub unsafe extern "C" fn equic_read_object(equic: *mut equic_t, object: *const c
 /// from the environment or 443 is used. The port is protected on every address of the machine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_set_port(equic: *mut equic_t, port: u16) {
-    // SAFETY: the caller follows the pointer rules of the header.
+    // SAFETY: the caller follows the pointer rules in equic.h.
     or_exit("equic_set_port", || unsafe { state::of(equic) }?.set_port(port));
 }
 
@@ -106,7 +107,7 @@ pub unsafe extern "C" fn equic_set_port(equic: *mut equic_t, port: u16) {
 /// source *at* the limit (`>=`) cannot open another connection, and its open connections continue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_set_limit(equic: *mut equic_t, limit: u32) {
-    // SAFETY: the caller follows the pointer rules of the header.
+    // SAFETY: the caller follows the pointer rules in equic.h.
     or_exit("equic_set_limit", || unsafe { state::of(equic) }?.set_limit(limit));
 }
 
@@ -126,7 +127,7 @@ pub unsafe extern "C" fn equic_set_limit(equic: *mut equic_t, limit: u32) {
 /// packets of the source are dropped until the server has closed enough of them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_set_policy(equic: *mut equic_t, policy: c_int) {
-    // SAFETY: the caller follows the pointer rules of the header.
+    // SAFETY: the caller follows the pointer rules in equic.h.
     or_exit("equic_set_policy", || unsafe { state::of(equic) }?.set_policy(self::policy(policy)?));
 }
 
@@ -136,13 +137,14 @@ pub unsafe extern "C" fn equic_set_policy(equic: *mut equic_t, policy: c_int) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_load(equic: *mut equic_t) {
     or_exit("equic_load", || {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let state = unsafe { state::of(equic) }?;
         let loaded = state.load()?;
         if let Some(notice) = loaded.notice {
             say(&format!("equic_load: {notice}"));
         }
-        // SAFETY: not NULL (see `state::of`), and the caller follows the pointer rules of the header.
+        // SAFETY: the pointer is not NULL (see `state::of`), and the caller follows the pointer
+        // rules in equic.h.
         unsafe { (*equic).prog_fd = loaded.program };
         Ok(())
     });
@@ -153,11 +155,11 @@ pub unsafe extern "C" fn equic_load(equic: *mut equic_t) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_unload(equic: *mut equic_t) {
     or_exit("equic_unload", || {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         unsafe { state::of(equic) }?;
-        // SAFETY: `state::of` found it valid.
+        // SAFETY: `state::of` has checked the `equic_t`.
         state::end(unsafe { &*equic }.id)?;
-        // SAFETY: `state::of` found it valid.
+        // SAFETY: `state::of` has checked the `equic_t`.
         unsafe { equic.write(equic_t { if_index: 0, prog_fd: -1, id: 0 }) };
         Ok(())
     });
@@ -175,7 +177,7 @@ pub unsafe extern "C" fn equic_unload(equic: *mut equic_t) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_inc_counter(equic: *mut equic_t, peer: *const sockaddr) -> c_int {
     or_ignore("equic_inc_counter", &INC_SAID, || {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let (state, peer) = unsafe { (state::of(equic)?, peer_of_any_length(peer)?) };
         Ok(state.service()?.increment(peer).over_limit)
     })
@@ -196,7 +198,7 @@ pub unsafe extern "C" fn equic_inc_counter(equic: *mut equic_t, peer: *const soc
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn equic_dec_counter(equic: *mut equic_t, peer: *const sockaddr) -> c_int {
     or_ignore("equic_dec_counter", &DEC_SAID, || {
-        // SAFETY: the caller follows the pointer rules of the header.
+        // SAFETY: the caller follows the pointer rules in equic.h.
         let (state, peer) = unsafe { (state::of(equic)?, peer_of_any_length(peer)?) };
         if state.service()?.decrement(peer).is_some() {
             return Ok(true);
@@ -213,9 +215,9 @@ pub unsafe extern "C" fn equic_dec_counter(equic: *mut equic_t, peer: *const soc
 static INC_SAID: AtomicU32 = AtomicU32::new(0);
 static DEC_SAID: AtomicU32 = AtomicU32::new(0);
 
-/// Runs a step that happens for every connection: returns its result as 1 or 0, and 0 after a
-/// failure. Each kind of failure is printed only once, because otherwise clients could fill the
-/// server's log.
+/// Runs a step that happens for every connection. Returns the step's result as 1 or 0, and returns
+/// 0 after a failure. Each kind of failure is printed only once, because clients could otherwise
+/// fill the server's log.
 fn or_ignore(function: &str, said: &AtomicU32, step: impl FnOnce() -> Result<bool>) -> c_int {
     let failure = match caught(step) {
         Ok(yes) => return yes.into(),

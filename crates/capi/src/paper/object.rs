@@ -1,4 +1,4 @@
-//! Finds and reads the file for `equic_read_object`.
+//! Finds and reads the object file with the XDP program that `equic_read_object` names.
 
 use std::ffi::{CStr, OsStr};
 use std::fs::File;
@@ -10,25 +10,25 @@ use ::equic_gateway::Error;
 
 use crate::error::{Failure, Result, equic_error};
 
-/// Upper limit of the program's size in bytes, so that a device or a core dump is not read
-/// completely.
+/// Maximum size of the object file, in bytes. The limit prevents that a device or a core dump is
+/// read completely.
 const LARGEST: u64 = 16 << 20;
-/// e_machine of ELF files with BPF code.
+/// Value of e_machine in ELF files with BPF code.
 const EM_BPF: u16 = 247;
 
-/// The program, and its origin.
+/// The XDP program to load, and where it comes from.
 #[derive(Debug)]
 pub(super) struct ObjectFile {
-    /// The path, for messages.
+    /// Path of the object file, for messages.
     path: PathBuf,
-    /// Content of the file, or `None` for the copy inside the library.
+    /// Content of the object file, or `None` for the copy inside the library.
     pub(super) bytes: Option<Vec<u8>>,
-    /// Notice for the caller, if any.
+    /// Message for the caller, if there is any.
     pub(super) notice: Option<String>,
 }
 
 impl ObjectFile {
-    /// Adds the name of the file to an error of loading it.
+    /// Adds the file's path to an error that occurred while the file was loaded.
     pub(super) fn explain(&self, error: Error) -> Failure {
         match (&self.bytes, error) {
             (Some(_), Error::BadObject { why, .. }) => {
@@ -39,7 +39,7 @@ impl ObjectFile {
     }
 }
 
-/// Searches for the file of this name, and reads it.
+/// Searches for the object file with this name, and reads it.
 pub(super) fn read(name: &str) -> Result<ObjectFile> {
     read_from(name, Path::new(""), library_folder().as_deref())
 }
@@ -90,7 +90,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
     )
 }
 
-/// Reports errors that are visible without loading the file. `equic_load` reports the others.
+/// Checks for errors that can be found without loading the file. `equic_load` reports all others.
 fn found(path: PathBuf, bytes: Vec<u8>) -> Result<ObjectFile> {
     let machine = bytes.get(18..20).and_then(|field| field.try_into().ok()).map(u16::from_ne_bytes);
     let why = match machine {
@@ -107,18 +107,20 @@ fn found(path: PathBuf, bytes: Vec<u8>) -> Result<ObjectFile> {
     }
 }
 
-/// Returns the folder of this library, or of the program if the library is linked statically.
+/// Returns the folder of this library. If the library is linked statically, returns the folder of
+/// the program.
 fn library_folder() -> Option<PathBuf> {
-    // SAFETY: zero is a valid value of these pointers.
+    // SAFETY: the structure consists of pointers, for which zero is a valid value.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     let here = crate::equic_version as *const libc::c_void;
-    // SAFETY: an address in this library, and a valid place for the result.
+    // SAFETY: the address is in this library, and `info` can be written.
     if unsafe { libc::dladdr(here, &raw mut info) } == 0 || info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: not NULL, NUL-terminated, and valid as long as the library is loaded.
+    // SAFETY: the name is not NULL, NUL-terminated, and valid as long as the library is loaded.
     let file = unsafe { CStr::from_ptr(info.dli_fname) };
-    // A name without a slash is that of the program as it was called, so find its real path.
+    // A name without a slash is the command with which the program was started, so it is resolved
+    // to the program's real path.
     let file = Path::new(OsStr::from_bytes(file.to_bytes()));
     let file = if file.components().count() > 1 {
         file.to_owned()
@@ -133,7 +135,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// Returns the beginning of a BPF object file, followed by `tail`.
+    /// Returns the header of an ELF file with BPF code, followed by `tail`.
     fn elf(tail: &[u8]) -> Vec<u8> {
         let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
         bytes.resize(18, 0);
@@ -209,8 +211,8 @@ mod tests {
         ];
         for (name, bytes, why) in files {
             folders.put(&format!("working/{name}"), bytes);
-            // A wrong file in the working directory is an error, even if there is a good one next
-            // to the library.
+            // A bad file in the working directory must be an error, even if there is a good file
+            // next to the library.
             folders.put(&format!("beside/{name}"), &elf(b""));
             let message = folders.read(name).unwrap_err().message;
             assert!(message.contains(why) && message.contains(name), "{message}");

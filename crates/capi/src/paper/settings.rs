@@ -1,6 +1,6 @@
-//! Port, limit and policy of an `equic_t`: from functions, from the environment, or defaults. The
-//! default port and limit are those of the paper. The default policy is effective even for servers
-//! that close no connections (docs/decisions/0023-handshakes-under-way.md).
+//! Port, limit and policy of an `equic_t`: set by functions, by the environment, or by default. The
+//! default port and limit are those of the eQUIC paper. The default policy also works for servers
+//! that never close connections (docs/decisions/0023-handshakes-under-way.md).
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -10,12 +10,12 @@ use ::equic_gateway::{Config, Policy};
 
 use crate::error::{Failure, Result, equic_error};
 
-/// Default port, which is the HTTPS port as in the paper.
+/// Default port: the HTTPS port, as in the eQUIC paper.
 const PORT: u16 = 443;
-/// Default limit, which is the paper's QUOTA_LIMIT.
+/// Default limit: QUOTA_LIMIT in the eQUIC paper.
 const LIMIT: u32 = 5;
 
-/// Settings from functions. `None`: not set.
+/// Settings that functions have set. `None` means that a setting was not set.
 #[derive(Debug, Default)]
 pub(super) struct Settings {
     pub(super) port: Option<u16>,
@@ -24,8 +24,8 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Returns the configuration to load. The environment is used only for settings that no
-    /// function has set.
+    /// Returns the configuration with which the gateway must be loaded. The environment provides
+    /// only the settings that no function has set.
     pub(super) fn config(&self, environment: impl Fn(&str) -> Option<OsString>) -> Result<Config> {
         let port = choose(self.port, PORT, "EQUIC_PORT", "a port from 1 to 65535", &environment)?;
         if port == 0 {

@@ -1,7 +1,8 @@
 //! The state behind an `equic_t`.
 //!
-//! An `equic_t` is memory of the caller and may contain anything, so it is not trusted. It contains
-//! a number, which leads to a [`State`] only if [`begin`] has issued it and it has not ended.
+//! An `equic_t` is memory of the C program and may contain anything, so it is not trusted. It
+//! contains a number. The number leads to a [`State`] only if [`begin`] issued it and the state has
+//! not ended.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_int};
@@ -16,13 +17,14 @@ use super::settings::Settings;
 use super::{descriptors, object, stop};
 use crate::error::{Failure, Result, equic_error};
 
-/// One interface, from `equic_get_interface` to `equic_unload` or the end of the process.
+/// The state of one network interface, from `equic_get_interface` to `equic_unload` or the end of
+/// the process.
 pub(super) struct State {
-    /// Address of the `equic_t` that began this state.
+    /// Address of the `equic_t` for which this state was created.
     address: usize,
     interface: String,
     setup: Mutex<Setup>,
-    /// Set once, by `load`. After that, it is read without a lock.
+    /// The running gateway. `load` sets it once. After that, it is read without a lock.
     running: OnceLock<Running>,
 }
 
@@ -38,20 +40,21 @@ struct Running {
     link: Option<c_int>,
 }
 
-/// Information about the loaded program.
+/// Information about the loaded XDP program.
 pub(super) struct Loaded {
     pub(super) notice: Option<String>,
-    /// Descriptor of the program.
+    /// File descriptor of the program.
     pub(super) program: c_int,
 }
 
-/// An ordered map, because leak checkers follow pointers to the start of an allocation only. A hash table is reached by
-/// a pointer into its middle, so they report it as possibly lost.
+/// All states, by number. This is an ordered map, because leak checkers only follow pointers to the
+/// start of an allocation. A hash table is reached by a pointer into its middle, so they would
+/// report it as possibly lost.
 static KNOWN: RwLock<BTreeMap<u64, Arc<State>>> = RwLock::new(BTreeMap::new());
-/// Numbers are unique, and unlikely to occur in uninitialised memory.
+/// Number of the next state. Numbers are unique, and unlikely to occur in uninitialised memory.
 static NEXT: AtomicU64 = AtomicU64::new(0x6551_5549_4300_0001);
 
-/// Returns the index of an interface.
+/// Returns the index of the network interface with this name.
 pub(super) fn interface_index(interface: &str) -> Result<c_int> {
     let missing = || Error::NoSuchInterface { name: interface.to_owned(), similar: Vec::new() };
     let name = CString::new(interface).map_err(|_| missing())?;
@@ -62,8 +65,8 @@ pub(super) fn interface_index(interface: &str) -> Result<c_int> {
     }
 }
 
-/// Returns a number for an `equic_t` at this address. Ends an earlier state of the same address
-/// that was never loaded.
+/// Creates a state for the `equic_t` at this address, and returns the state's number. An earlier
+/// state for the same address ends if its program was never loaded.
 pub(super) fn begin(address: usize, interface: &str) -> u64 {
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
     let state = State {
@@ -86,7 +89,8 @@ pub(super) unsafe fn of(equic: *const equic_t) -> Result<Arc<State>> {
     if equic.is_null() {
         return Err(Failure::argument("`equic` is NULL"));
     }
-    // SAFETY: not NULL, and within an `equic_t`. Volatile, because it may be uninitialised.
+    // SAFETY: the pointer is not NULL, and the field is within an `equic_t`. The read is volatile,
+    // because the field may be uninitialised.
     let id = unsafe { (&raw const (*equic).id).read_volatile() };
     let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
     known.get(&id).cloned().ok_or_else(|| {
@@ -94,14 +98,15 @@ pub(super) unsafe fn of(equic: *const equic_t) -> Result<Arc<State>> {
     })
 }
 
-/// Ends the state with this number: detaches the program, and removes the state.
+/// Ends the state with this number: detaches the XDP program, and forgets the state.
 pub(super) fn end(id: u64) -> Result<()> {
     let removed = KNOWN.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
     if let Some(running) = removed.as_ref().and_then(|state| state.running.get()) {
         if let Some(link) = running.link {
             stop::forget(link);
         }
-        // Another thread may still hold the state for a moment, to count a connection.
+        // The program is detached explicitly, because another thread may still hold the state for a
+        // moment to count a connection.
         for attached in running.gateway.attached() {
             running.gateway.detach(&attached.interface)?;
         }
@@ -137,7 +142,8 @@ impl State {
         self.set("policy", policy.name(), |settings| settings.policy = Some(policy))
     }
 
-    /// Changes a setting in the running gateway, or for the gateway to be loaded.
+    /// Changes a setting in the running gateway, or in the configuration if the gateway is not
+    /// loaded yet.
     fn set(&self, key: &str, value: &str, change: impl FnOnce(&mut Settings)) -> Result<()> {
         match self.running.get() {
             Some(running) => {
@@ -157,7 +163,7 @@ impl State {
         )))
     }
 
-    /// Returns the service for counting connections.
+    /// Returns the service for which connections are counted.
     pub(super) fn service(&self) -> Result<&Service> {
         let missing =
             || Failure::new(equic_error::EQUIC_ERROR_CLOSED, "equic_load was not called yet");
@@ -176,7 +182,8 @@ impl State {
             .map_or(ObjectSource::Embedded, |bytes| ObjectSource::Bytes(bytes.clone()));
         let loaded = Gateway::load(&config, source);
         let gateway = loaded.map_err(|error| object.explain(error))?;
-        // Create the ledger before attaching, so that counts exist from the first packet on.
+        // The ledger is created before the program is attached, so that connections are counted
+        // from the first packet on.
         let service = gateway.ledger()?.service_at(0)?;
         let attached = gateway.attach(&self.interface, Mode::Auto)?;
         let link = descriptors::of_link(gateway.program_id(), attached.ifindex);
@@ -184,8 +191,8 @@ impl State {
         if let Some(link) = link {
             stop::remember(link);
         }
-        // `setup` is locked and the gateway was not running, so this is the only place that sets
-        // it.
+        // This cannot fail: `setup` is locked and the gateway was not running, so nothing else has
+        // set it.
         let _ = self.running.set(Running { gateway, service, link });
         Ok(Loaded { notice: attached.notice, program })
     }

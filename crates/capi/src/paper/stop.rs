@@ -1,21 +1,23 @@
-//! Actions of the signal callbacks.
+//! The actions of the signal callbacks in the paper's API.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Command of bpf(2), from <linux/bpf.h>.
 const BPF_LINK_DETACH: libc::c_long = 34;
-/// Maximum number of links that are detached explicitly. The end of the process detaches all
-/// others.
+/// Maximum number of BPF links that a signal callback detaches explicitly. The kernel detaches all
+/// others when the process ends.
 const LINKS: usize = 64;
 const NONE: c_int = -1;
 
-/// Links of this process, for a signal handler that must not lock or allocate.
+/// File descriptors of this process's BPF links. They are atomics, because a signal handler must
+/// not lock or allocate.
 static ATTACHED: [AtomicI32; LINKS] = [const { AtomicI32::new(NONE) }; LINKS];
-/// The owning process. A child created by `fork` has a copy of this list.
+/// ID of the process to which the list of links belongs. A child created by `fork` has a copy of
+/// the list.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
-/// Adds a link to be detached on a signal.
+/// Adds a BPF link that a signal callback must detach.
 pub(super) fn remember(link: c_int) {
     // SAFETY: the call has no arguments and cannot fail.
     OWNER.store(unsafe { libc::getpid() }, Ordering::Relaxed);
@@ -26,21 +28,24 @@ pub(super) fn remember(link: c_int) {
     }
 }
 
-/// Removes a link that is about to be closed, because its number may be reused for another file.
+/// Removes a BPF link that is about to be closed, because its descriptor may then be reused for
+/// another file.
 pub(super) fn forget(link: c_int) {
     for place in &ATTACHED {
         let _ = place.compare_exchange(link, NONE, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
-/// Detaches all links and ends the process. It uses only system calls and atomics, so it is safe in
-/// a signal handler.
+/// Detaches all links, and ends the process. It only uses system calls and atomics, so a signal
+/// handler may call it.
 ///
-/// The end of the process would close its links, and detach the program. But a forked child also
-/// has them open, so they are detached explicitly first.
+/// The kernel closes the links when the process ends, which would detach the program. But if the
+/// process has forked, the child also has the links open. Therefore, they are detached explicitly
+/// first.
 pub(super) fn detach_and_exit() -> ! {
-    // SAFETY: async-signal-safe system calls. The attribute begins with the link's descriptor, and
-    // the rest is zero. Detaching a descriptor that is not a link fails without effect.
+    // SAFETY: the system calls are async-signal-safe. The attribute begins with the link's
+    // descriptor and is otherwise zero. Detaching a descriptor that is not a link fails without
+    // effect.
     unsafe {
         if OWNER.load(Ordering::Relaxed) == libc::getpid() {
             for place in &ATTACHED {

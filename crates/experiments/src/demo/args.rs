@@ -1,4 +1,4 @@
-//! Options of the demo.
+//! Command-line options of `equic-lab demo`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,5 @@
-//! Runs one arm: starts the parts at their times, and counts meanwhile.
+//! Runs one arm of the demo: starts the processes of the arm at their times, and reads counters
+//! meanwhile.
 
 use std::time::Duration;
 
@@ -16,18 +17,19 @@ use super::steps::{Cues, NextStep};
 use crate::failure::Result;
 use crate::part::{Part, Placement, now};
 
-/// Time between two polls of the parts' output.
+/// Time between two polls of the processes' output.
 const LOOK: Duration = Duration::from_millis(50);
-/// Time in seconds between two readings of the counters.
+/// Time in seconds between two readings of the server's and the gateway's counters.
 const TICK: f64 = 0.5;
-/// Clients and attackers are started with this many seconds more than needed, because they are
-/// stopped explicitly.
+/// Extra time in seconds for which clients and attackers are started. They are stopped explicitly
+/// before.
 const SPARE: f64 = 60.0;
-/// Time between two polls of the attackers' connections. A connection that the server refuses after
-/// its handshake counts for that short time.
+/// Time between two readings of the number of attackers' connections, of which the smaller one is
+/// used. Without the second reading, a connection that the server refuses after its handshake would
+/// count.
 const MOMENT: Duration = Duration::from_millis(5);
 
-/// The lab, the plan and the progress bar, which every arm needs.
+/// The lab, the plan and the progress bar, which the runs of all arms share.
 pub(super) struct DemoStage<'a> {
     pub lab: &'a Lab,
     pub plan: &'a DemoPlan,
@@ -48,7 +50,7 @@ impl DemoStage<'_> {
         Placement { host, cpu: self.plan.other_cpu, nice: false }
     }
 
-    /// Starts the gateway and the server, and waits until they are ready.
+    /// Starts the gateway and the server of an arm, and waits until they are ready.
     fn prepare(&self, arm: Arm) -> Result<Processes> {
         let host = self.lab.server();
         let mut gateway = None;
@@ -68,12 +70,12 @@ impl DemoStage<'_> {
         Ok(Processes::new(gateway, server, pin))
     }
 
-    /// Runs from the start of the first legitimate client to the end of the attack.
+    /// Runs an arm from the start of the first legitimate client to the end of the attack.
     fn act(&mut self, arm: Arm, cast: &mut Processes) -> Result<RawRecords> {
         let (plan, lab) = (self.plan, self.lab);
         for (number, host) in lab.clients().iter().take(CLIENTS).enumerate() {
-            // As long as the longest arm: with an attack that begins as late as permitted and has
-            // its planned length.
+            // This is enough for the longest arm, whose attack begins as late as permitted and then
+            // has its planned length.
             let seconds = 2.0 * plan.seconds(arm) + SPARE;
             let args = plan.client(lab.server(), &cast.pin, seconds);
             let name = format!("legitimate client {number}");
@@ -127,7 +129,7 @@ impl DemoStage<'_> {
         self.lab.clients().iter().skip(CLIENTS).take(ATTACKERS)
     }
 
-    /// Starts the paper's attackers, which hold hundreds of connections open.
+    /// Starts the attackers that hold many connections open, as in the paper.
     fn attack(&self, cast: &mut Processes) -> Result {
         for (number, host) in self.attackers().enumerate() {
             let seconds = self.plan.attacked_s + SPARE;
@@ -148,7 +150,8 @@ impl DemoStage<'_> {
         Ok(())
     }
 
-    /// Starts the newcomers on their own host. The server has never seen their addresses.
+    /// Starts the newcomers on their own host. The server has never received packets from their
+    /// addresses.
     fn welcome(&self, cast: &mut Processes) -> Result {
         let host = self.lab.client(CLIENTS + ATTACKERS);
         let args = self.plan.newcomers(host, self.lab.server(), &cast.pin);
@@ -164,7 +167,8 @@ impl DemoStage<'_> {
         let (mut dropped, mut answered, mut attackers) = (0, 0, None);
         if let Some(Guard { control, .. }) = &cast.gateway {
             let rows = control.counters().unwrap_or_default();
-            // Packets that the gateway answers do not reach the server, and count as dropped, too.
+            // The gateway also counts packets that it answers as dropped, because they do not reach
+            // the server.
             let (answers, rest): (Vec<_>, Vec<_>) =
                 rows.iter().partition(|row| row.reason.answers());
             answered = answers.iter().map(|row| row.dropped).sum();
@@ -177,7 +181,7 @@ impl DemoStage<'_> {
         Tick { at, server, cpu, udp: net.udp4, dropped, answered, attackers }
     }
 
-    /// Returns the connections of all attackers, as counted by the gateway.
+    /// Returns the number of the attackers' connections, as counted by the gateway.
     fn connections(&self, control: &Control) -> u64 {
         let rows = control.sources(usize::MAX, SortBy::Connections).unwrap_or_default();
         let of = |host: &Namespace| {

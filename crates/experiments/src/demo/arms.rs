@@ -1,26 +1,28 @@
-//! The arms of the experiment. Each has its own server.
+//! The arms of the demo: variants of the experiment with different attacks and protections. Each
+//! arm has its own server.
 
 use serde::Serialize;
 
-/// One part of the experiment, with its own server.
+/// A variant of the experiment, with its own server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Arm {
-    /// Legitimate clients only.
+    /// No attack: only legitimate clients.
     Alone,
-    /// The attack on a server without limits.
+    /// The attack from real addresses, on a server without limits.
     Unprotected,
-    /// The attack on a server that enforces limits itself.
+    /// The attack from real addresses, on a server that enforces limits itself.
     UserSpace,
-    /// The attack on a server behind a gateway with the same limits.
+    /// The attack from real addresses, on a server behind a gateway with the same limits.
     Gateway,
-    /// Legitimate clients and newcomers only.
+    /// No attack: only legitimate clients and newcomers.
     Calm,
-    /// Initial packets from forged sources, to a server without limits.
+    /// A flood of Initial packets from forged sources, to a server without limits.
     ForgedUnprotected,
-    /// Initial packets from forged sources, to a server that sends Retry packets itself.
+    /// A flood of Initial packets from forged sources, to a server that sends Retry packets itself.
     ForgedServerRetry,
-    /// Initial packets from forged sources, to a server behind a gateway that sends Retry packets.
+    /// A flood of Initial packets from forged sources, to a server behind a gateway that sends
+    /// Retry packets.
     ForgedGateway,
 }
 
@@ -43,7 +45,7 @@ impl Arm {
         (0..COUNT).map(arm)
     }
 
-    /// Returns the heading of the arm's column in tables, in two lines.
+    /// Returns the heading of the arm's column in tables, on two lines.
     pub(super) fn heading(self) -> &'static str {
         match self {
             Arm::Alone | Arm::Calm => "no\nattack",
@@ -74,8 +76,8 @@ impl Arm {
         !matches!(self, Arm::Alone | Arm::Calm)
     }
 
-    /// Returns true for the arms of the attack from forged sources, and for the arm without an
-    /// attack before them. All of these arms have newcomers.
+    /// Returns true for the arms with forged sources, and for the arm without an attack that is
+    /// compared with them. All of these arms have newcomers.
     pub(super) fn forged(self) -> bool {
         Arm::FORGED.contains(&self)
     }

@@ -1,4 +1,5 @@
-//! Command lines of the demo's parts, which run this same command with other arguments.
+//! Command lines of the demo's processes, which run this same program, or `equic`, with other
+//! arguments.
 
 use equic_lab::plan::IFNAME;
 use equic_lab::{Lab, Namespace};
@@ -10,20 +11,20 @@ use super::plan::DemoPlan;
 const PORT: u16 = 443;
 
 impl DemoPlan {
-    /// Returns the arguments of `equic serve` for an arm. `gateway` is the name of the gateway to
-    /// join.
+    /// Returns the arguments of `equic serve` for an arm. `gateway` is the name of the gateway that
+    /// the server joins.
     pub(super) fn server(&self, arm: Arm, lab: &Lab, gateway: &str) -> Vec<String> {
         let listen = format!("{}:{PORT}", lab.server().ipv4);
         let mut args = words(&["serve", "--json", "--threads", "1", "--listen", &listen]);
-        // One arm has the server's default Retry threshold. In the others, the server's own Retry
-        // is off, because they compare the protection in front of the server.
+        // In one arm, the server has its default Retry threshold. In the other arms, Retry by the
+        // server is off, because they compare protections in front of the server.
         if arm != Arm::ForgedServerRetry {
             args.extend(words(&["--retry-threshold", "off"]));
         }
         match arm {
             Arm::Alone | Arm::Unprotected => {}
             Arm::Calm | Arm::ForgedUnprotected | Arm::ForgedServerRetry => {}
-            // Ignoring packets costs a server the least, and is also what the gateway does.
+            // Ignoring packets costs the server least, and the gateway also ignores them.
             Arm::UserSpace => args.extend(words(&[
                 "--user-quota",
                 &self.max_connections.to_string(),
@@ -32,13 +33,14 @@ impl DemoPlan {
                 "--user-at-limit",
                 "ignore",
             ])),
-            // The server gets the keys of the gateway's tokens when it joins.
+            // When the server joins the gateway, it gets the keys for the tokens in the gateway's
+            // Retry packets.
             Arm::Gateway | Arm::ForgedGateway => args.extend(words(&["--gateway", gateway])),
         }
         args
     }
 
-    /// Returns the arguments of `equic gateway run`, with this name.
+    /// Returns the arguments of `equic gateway run` for a gateway with this name.
     pub(super) fn gateway(&self, arm: Arm, name: &str) -> Vec<String> {
         let (port, most) = (PORT.to_string(), self.max_connections.to_string());
         let mut args = words(&["gateway", "run", "--json", "--interface", IFNAME, "--port", &port]);
@@ -47,15 +49,15 @@ impl DemoPlan {
         if arm.forged() {
             args.extend(words(&["--retry", "adaptive", "--retry-above", self.retry_above]));
             args.extend(words(&["--answers-per-service", self.answers_per_service]));
-            // On veth, packets that a program in the driver sends back are lost unless the other
-            // end has a program, too.
+            // On veth, packets that an XDP program in the driver sends back are lost unless the
+            // peer interface has a program, too.
             args.extend(words(&["--mode", "generic"]));
         }
         args
     }
 
-    /// Returns the arguments of `equic-lab net load well` for a legitimate client, for this many
-    /// seconds.
+    /// Returns the arguments of `equic-lab net load well` for a legitimate client that runs for
+    /// this many seconds.
     pub(super) fn client(&self, server: &Namespace, pin: &str, seconds: f64) -> Vec<String> {
         let mut args = words(&["net", "load", "well", &self.url(server), "--pin", pin]);
         args.extend(words(&[
@@ -75,8 +77,8 @@ impl DemoPlan {
     }
 
     /// Returns the arguments of `equic-lab net load well` for the newcomers. They start at a steady
-    /// rate, whether or not earlier ones have succeeded, each with its own socket and address. The
-    /// part ends when the last of them has its response or has failed.
+    /// rate, whether or not earlier ones have succeeded. Each has its own socket and address. The
+    /// process ends when the last newcomer has its response or has failed.
     pub(super) fn newcomers(&self, host: &Namespace, server: &Namespace, pin: &str) -> Vec<String> {
         let mut args = words(&["net", "load", "well", &self.url(server), "--pin", pin]);
         args.extend(words(&[
@@ -94,7 +96,7 @@ impl DemoPlan {
             &format!("{}ms", self.timeout_ms),
         ]));
         let [a, b, c, _] = host.ipv4.octets();
-        // From .2 on, because .1 is the host's own address.
+        // The addresses begin with .2, because .1 is the host's own address.
         for last in (2..=u8::MAX).take(self.newcomers_addresses as usize) {
             args.extend(words(&["--from", &format!("{a}.{b}.{c}.{last}")]));
         }
@@ -102,7 +104,8 @@ impl DemoPlan {
         args
     }
 
-    /// Returns the arguments of `equic-lab net load parallel` for the paper's attackers.
+    /// Returns the arguments of `equic-lab net load parallel` for the attackers that hold many
+    /// connections, as in the paper.
     pub(super) fn parallel(&self, server: &Namespace, pin: &str, seconds: f64) -> Vec<String> {
         let mut args = words(&["net", "load", "parallel", &self.url(server), "--pin", pin]);
         args.extend(words(&[
@@ -140,7 +143,8 @@ impl DemoPlan {
     }
 }
 
-/// Prints every request as a line on standard output, followed by the summary.
+/// Options with which a load generator prints every request as a line on standard output, followed
+/// by a summary.
 const SAMPLED: [&str; 5] = ["--threads", "1", "--samples", "/dev/stdout", "--json"];
 
 fn words(words: &[&str]) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! A one-sentence summary of the arms with quotas, derived from the figures.
+//! Summarises the arms with quotas in one sentence, which is derived from the figures.
 
 use equic_report::number;
 
@@ -6,12 +6,12 @@ use super::arms::Arm;
 use super::plan::DemoPlan;
 use super::result::ArmResult;
 
-/// If more than this share of the undisturbed figure is left, the loss is not worth mentioning.
+/// If at least this share of the undisturbed figure is left, the sentence does not mention a loss.
 pub(super) const UNHURT: f64 = 0.95;
-/// The gateway counts as better than the others if it is better by this factor.
+/// The gateway counts as better than the other protections if its figure is larger by this factor.
 pub(super) const BETTER: f64 = 1.05;
 
-/// The figures of the sentence: requests per second of legitimate clients.
+/// The figures for the sentence: successful requests per second of legitimate clients.
 #[derive(Clone, Copy)]
 struct Figures {
     alone: f64,
@@ -20,7 +20,7 @@ struct Figures {
     gateway: f64,
 }
 
-/// Returns the conclusion of the arms with quotas, in one sentence.
+/// Returns the conclusion about the arms with quotas, in one sentence.
 pub(super) fn conclude(plan: &DemoPlan, arms: &[ArmResult]) -> String {
     let of = |wanted: Arm| arms.iter().find(|result| result.arm == wanted);
     let rate = |wanted: Arm| of(wanted).map_or(0.0, |result| result.legitimate.requests_per_s);
@@ -47,7 +47,7 @@ pub(super) fn floods(arms: &[ArmResult]) -> String {
     range(&attacks.map(|attack| attack.flood_pps).collect::<Vec<_>>())
 }
 
-/// Returns one number if all are nearly equal, otherwise the smallest and the largest.
+/// Formats rates as one number if all are nearly equal, otherwise as the smallest and the largest.
 fn range(floods: &[f64]) -> String {
     let least = floods.iter().copied().fold(f64::INFINITY, f64::min);
     let most = floods.iter().copied().fold(0.0, f64::max);
@@ -90,7 +90,7 @@ fn sentence(attack: &str, clients: usize, figures: Figures, dropped: u64) -> Str
     }
 }
 
-/// Formats requests per second, exactly if there are few.
+/// Formats a number of requests per second, with decimals if it is small.
 pub(super) fn exact(rate: f64) -> String {
     if rate > 0.0 && rate < 10.0 {
         format!("{rate:.1}")

@@ -1,27 +1,29 @@
-//! Packets and attempts that were stopped before they became connections: where, and why.
+//! Packets and connection attempts that were stopped before they became connections, with the place
+//! and the reason.
 
 use serde::Serialize;
 
 use super::raw_records::RawRecords;
 
-/// Number of packets or attempts stopped at one place for one reason.
+/// Number of packets or connection attempts that were stopped at one place for one reason.
 #[derive(Serialize)]
 pub(super) struct Dropped {
-    /// Place: `kernel` (by the gateway), `socket` or `server`.
+    /// Place where the packets or attempts were stopped: `kernel` (by the gateway), `socket` or
+    /// `server`.
     pub place: &'static str,
     pub reason: String,
     pub meaning: String,
-    /// Number of datagrams, or of connections if the meaning says so.
+    /// Number of datagrams, or number of connections if the row's meaning says so.
     pub count: u64,
 }
 
-/// Returns the stopped packets and attempts of an arm, from the network's side to the
-/// application's.
+/// Returns the stopped packets and connection attempts of an arm, ordered by place from the network
+/// to the application.
 pub(super) fn drops(take: &RawRecords) -> Vec<Dropped> {
     let mut drops = Vec::new();
     let services = take.gateway.iter().flat_map(|(status, _)| &status.services);
     let verdicts = services.flat_map(|service| &service.verdicts);
-    // Packets that the gateway answers count as dropped in the counters, but are not rejected.
+    // The counters include answered packets as dropped, but these were not rejected.
     for row in verdicts.filter(|row| row.dropped > 0 && !row.reason.answers()) {
         drops.push(Dropped {
             place: "kernel",
@@ -43,8 +45,8 @@ pub(super) fn drops(take: &RawRecords) -> Vec<Dropped> {
             "server",
             "quota",
             "ignored: the source is at its connection limit",
-            // Connections refused after the handshake are included in that counter, and have their
-            // own row.
+            // This counter includes connections that were refused after the handshake. They have
+            // their own row, so they are subtracted.
             user("over_quota").saturating_sub(late),
         ),
         (

@@ -1,5 +1,5 @@
-//! A summary of the effect of floods from forged sources on newcomers, in a few sentences, derived
-//! from the figures.
+//! Summarises the effect of floods from forged sources on newcomers in a few sentences, which are
+//! derived from the figures.
 
 use equic_report::number::{self, MISSING};
 
@@ -7,14 +7,14 @@ use super::arms::Arm;
 use super::conclusion::{BETTER, UNHURT, floods};
 use super::result::ArmResult;
 
-/// The figures of one arm in the sentences.
+/// The figures of one arm that the sentences need.
 #[derive(Clone, Copy, Default)]
 struct Figures {
     tried: u64,
     got_in: u64,
     median_ms: Option<f64>,
     p99_ms: Option<f64>,
-    /// CPU use of the server, in per cent of one CPU.
+    /// CPU use of the server, in percent of one CPU.
     cpu_percent: f64,
 }
 
@@ -42,7 +42,7 @@ impl Figures {
         format!("{got_in} of {tried} ({})", number::percent(self.share()))
     }
 
-    /// Formats the time to connect, if any newcomer connected.
+    /// Formats the time that newcomers needed to connect, if any newcomer connected.
     fn connect(self) -> String {
         let ms = |ms: Option<f64>| {
             ms.map_or_else(|| MISSING.to_owned(), |ms| number::seconds(ms / 1000.0))
@@ -51,7 +51,7 @@ impl Figures {
     }
 }
 
-/// The figures of all arms with newcomers.
+/// The figures of all arms with newcomers that the sentences need.
 #[derive(Clone, Copy)]
 struct Shown {
     calm: Figures,
@@ -62,7 +62,7 @@ struct Shown {
     answered: u64,
 }
 
-/// Returns the conclusion of the arms with newcomers.
+/// Returns the conclusion about the arms with newcomers, in a few sentences.
 pub(super) fn conclude(arms: &[ArmResult]) -> String {
     let of = |wanted| Figures::of(arms, wanted);
     let gateway = arms.iter().find(|result| result.arm == Arm::ForgedGateway);

@@ -1,16 +1,18 @@
 //! `equic-lab demo`: two attacks on a real HTTP/3 server, each with different protections.
 //!
 //! The lab has a server, four legitimate clients, two attackers, and a host for newcomers. There
-//! are eight arms (`arms::Arm`). First the clients run without an attack, then under attack without
-//! protection, with quotas in the server, and with the same quotas in the gateway. Then newcomers
-//! connect without an attack, and under a flood of Initial packets from forged sources: without
-//! protection, with Retry by the server, and with Retry by the gateway. `carry_out` runs all arms.
+//! are eight arms, that is, variants of the experiment (`arms::Arm`). In the first four, the
+//! clients run without an attack, then under attack without protection, with quotas in the server,
+//! and with the same quotas in the gateway. In the last four, newcomers connect without an attack,
+//! then under a flood of Initial packets from forged sources without protection, with Retry by the
+//! server, and with Retry by the gateway. `carry_out` runs all arms.
 //!
-//! * `args`: the options, and `plan`: the values derived from them; `commands`: the command lines
-//!   of the parts, which are child processes with this same command (`part`); `arm`: runs one arm,
-//!   with `cues` for its steps, `cast` for its parts, and `take` for its records.
-//! * `result`: the figures, with those of `newcomers`; `drops`: rejected packets; `conclusion` and
-//!   `forged`: the sentences; `show`: tables and notes; `plot`; `progress`: the progress display.
+//! * `args`: the options, and `plan`: the values derived from them. `commands`: the command lines
+//!   of the child processes (`part`). `arm`: runs one arm, with `steps` for its timing, `processes`
+//!   for its child processes, and `raw_records` for its records.
+//! * `result`: the figures, with those of `newcomers`. `drops`: rejected packets. `conclusion` and
+//!   `forged`: summaries in sentences. `show`: tables and notes. `plot`: plots. `progress`: the
+//!   progress display.
 
 mod args;
 mod arm;
@@ -45,13 +47,13 @@ use plan::{ATTACKERS, CLIENTS, DemoPlan};
 use progress::Progress;
 use result::{ArmResult, Demo, Forged};
 
-/// The schema of the result.
+/// Name of the schema of the demo's result.
 const SCHEMA: &str = "equic.demo/1";
 
 /// Runs the demo, and shows the result.
 ///
 /// # Errors
-/// Fails without root, without two CPUs, and if a part fails.
+/// Fails without root, without two CPUs, and if a child process fails.
 pub fn run(args: &Args) -> Result {
     until_interrupted(|| carry_out(args))
 }
@@ -60,11 +62,11 @@ fn carry_out(args: &Args) -> Result {
     check(args)?;
     let plan = DemoPlan::new(args)?;
     let envelope = Envelope::now()?;
-    // Keep all threads, and parts without a CPU of their own, off the server's CPU.
+    // Keeps all threads, and processes without a CPU of their own, off the server's CPU.
     pin_thread(&[plan.other_cpu])?;
-    // Remove the labs of killed demos. A lab that cannot be removed does no harm.
+    // Removes the labs of demos that were killed. A lab that cannot be removed does no harm.
     let _ = Lab::sweep();
-    // One additional host, for the newcomers.
+    // The lab needs one additional host, for the newcomers.
     let lab = Lab::builder("demo").clients(CLIENTS + ATTACKERS + 1).build()?;
     let mut progress = Progress::new(&plan, args.json);
     let arms = play(&Arm::QUOTAS, &plan, &lab, &mut progress)?;

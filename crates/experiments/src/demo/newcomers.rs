@@ -1,4 +1,4 @@
-//! Newcomers of an arm: how many connected successfully, and how long it took.
+//! Summarises the newcomers of an arm: how many connected successfully, and how long it took.
 
 use equic_load::{Outcome, Sample};
 use equic_report::stats;
@@ -7,29 +7,31 @@ use serde::Serialize;
 /// Results of the newcomers, which are clients with one connection and one request each.
 #[derive(Serialize, Default)]
 pub(super) struct Newcomers {
-    /// Number of newcomers: the sum of the next four.
+    /// Number of newcomers, which is the sum of `got_in` and the three fields after it.
     pub tried: u64,
     /// Newcomers that connected and got their response in time.
     pub got_in: u64,
     pub refused: u64,
     pub timeouts: u64,
     pub errors: u64,
-    /// Newcomers per second.
+    /// Newcomers that started, per second.
     pub tried_per_s: f64,
-    /// Successful newcomers per second.
+    /// Newcomers that connected and got their response, per second.
     pub got_in_per_s: f64,
-    /// Time from the first packet to the end of the handshake, for successful newcomers.
+    /// Time from the first packet to the end of the handshake in milliseconds: the median of the
+    /// successful newcomers.
     pub connect_median_ms: Option<f64>,
     pub connect_p99_ms: Option<f64>,
     pub connect_max_ms: Option<f64>,
-    /// Time of each attempt in seconds since the start of the arm, and whether it succeeded. For
-    /// the plot.
+    /// Start of each newcomer in seconds since the start of the arm, and whether the newcomer
+    /// succeeded. For the plot.
     #[serde(skip)]
     pub tries: Vec<(f64, bool)>,
 }
 
 impl Newcomers {
-    /// Summarises the samples. `begun` is the start of the arm, in seconds of the samples' clock.
+    /// Summarises the newcomers' samples. `begun` is the start of the arm, in seconds of the
+    /// samples' clock.
     pub(super) fn new(samples: &[Sample], begun: f64) -> Newcomers {
         let mut sum = Newcomers { tried: samples.len() as u64, ..Newcomers::default() };
         for sample in samples {
@@ -45,7 +47,7 @@ impl Newcomers {
         if let (Some(first), Some(last)) = (sum.tries.first(), sum.tries.last())
             && last.0 > first.0
         {
-            // There is one interval less than there are newcomers.
+            // There is one interval fewer than there are newcomers.
             sum.tried_per_s = (sum.tried - 1) as f64 / (last.0 - first.0);
             sum.got_in_per_s = sum.tried_per_s * sum.share();
         }
@@ -62,8 +64,8 @@ impl Newcomers {
         if self.tried == 0 { 0.0 } else { self.got_in as f64 / self.tried as f64 }
     }
 
-    /// Returns the times of the first and the last attempt, in seconds since the start of the arm.
-    /// Returns `None` without attempts.
+    /// Returns the times of the first and the last newcomer, in seconds since the start of the arm.
+    /// Returns `None` if there were no newcomers.
     pub(super) fn span(&self) -> Option<(f64, f64)> {
         let (first, _) = self.tries.first()?;
         (self.tried_per_s > 0.0).then(|| (*first, first + self.tried as f64 / self.tried_per_s))
@@ -81,7 +83,7 @@ mod tests {
     #[test]
     fn who_has_an_answer_got_in() {
         let error = Outcome::Error { kind: "reset".into() };
-        // The samples are in the order of their ends, not of their starts.
+        // The samples are ordered by their end, not by their start.
         let samples = [
             sample(100_000.0, Some(2.0), Outcome::Ok),
             sample(100_300.0, Some(8.0), Outcome::Ok),
@@ -95,7 +97,7 @@ mod tests {
         assert_eq!((sum.refused, sum.timeouts, sum.errors), (1, 2, 1));
         let close = |figure: f64, expected: f64| (figure - expected).abs() < 1e-6;
         assert!(close(sum.tried_per_s, 10.0) && close(sum.got_in_per_s, 10.0 / 3.0));
-        // A failed handshake is not a connection.
+        // A failed handshake does not count as a connection.
         assert_eq!((sum.connect_median_ms, sum.connect_max_ms), (Some(5.0), Some(8.0)));
         let (from, to) = sum.span().unwrap();
         assert!(close(from, 1.0) && close(to, 1.6));

@@ -1,4 +1,4 @@
-//! Plan of the demo: length of the arms, strength of the attacks, and number of participants.
+//! Plan of the demo: lengths of the arms, strengths of the attacks, and numbers of clients.
 
 use equic_harness::allowed_cpus;
 use serde::Serialize;
@@ -17,18 +17,20 @@ const SLOTS: usize = 2;
 const SECONDS: f64 = 75.0;
 /// Default duration of the traffic for a quick run or a test, in seconds.
 const QUICK_SECONDS: f64 = 12.0;
-/// Share of this time for the arms with newcomers.
+/// Share of this duration for the arms with newcomers.
 const FORGED: f64 = 1.0 / 3.0;
-/// Share of the rest for the arm without an attack. The other arms share what is left.
+/// Share of the other arms' time for the arm without an attack. The arms with an attack divide the
+/// rest equally.
 const ALONE: f64 = 0.16;
-/// Share of the time with newcomers for each of the four arms, until the last newcomer starts. The
-/// rest is for newcomers that wait until their timeout.
+/// Time in which newcomers start in each of the four arms with newcomers, as a share of these arms'
+/// total time. The remaining time is needed because the last newcomers may wait for their timeout.
 const TURN: f64 = 0.19;
-/// Newcomers per second.
+/// Number of newcomers that start per second.
 const NEWCOMERS_PER_S: f64 = 30.0;
-/// Minimum number of newcomers, even in a short arm.
+/// Minimum number of newcomers in an arm, even a short one.
 const FEWEST_NEWCOMERS: u32 = 10;
-/// Maximum number of addresses of newcomers, which are then reused. A client of a lab has a /24.
+/// Maximum number of addresses of newcomers. With more newcomers, addresses are reused, because a
+/// client of a lab has only a /24.
 const MOST_ADDRESSES: u32 = 240;
 
 /// All parameters of the demo. They are part of the result.
@@ -36,21 +38,22 @@ const MOST_ADDRESSES: u32 = 240;
 pub(super) struct DemoPlan {
     /// Length of the arm without an attack, in seconds.
     pub alone_s: f64,
-    /// Length of each arm with an attack, in seconds. Longer if attackers take long to begin.
+    /// Length of each arm with an attack, in seconds. The arm gets longer if attackers take long to
+    /// begin.
     pub attacked_s: f64,
-    /// Time from the start of an arm to the start of the parallel clients, in seconds.
+    /// Time from the start of an arm to the start of the attackers' parallel clients, in seconds.
     pub lead_s: f64,
-    /// Time from the parallel clients to the flood, in seconds. Longer if the parallel clients take
-    /// long to begin.
+    /// Time from the start of the parallel clients to the start of the flood, in seconds. It gets
+    /// longer if the parallel clients take long to begin.
     pub flood_after_s: f64,
-    /// In an arm with newcomers: time from its start to the flood or, without an attack, to the
-    /// first newcomer, in seconds.
+    /// In an arm with newcomers: time in seconds from the arm's start to the flood. Without an
+    /// attack, it is the time to the first newcomer.
     pub newcomers_lead_s: f64,
-    /// Time in which newcomers start, in seconds.
+    /// Time in which newcomers start, in seconds. It is the same in each arm that has any.
     pub newcomers_s: f64,
-    /// Number of newcomers in each of these arms. Each makes one connection with one request.
+    /// Number of newcomers in each arm that has any. Each makes one connection with one request.
     pub newcomers: u32,
-    /// Newcomers per second. They start whether or not earlier ones have succeeded.
+    /// Number of newcomers that start per second, whether or not earlier ones have succeeded.
     pub newcomers_per_s: f64,
     /// Number of addresses of the newcomers.
     pub newcomers_addresses: u32,
@@ -58,36 +61,36 @@ pub(super) struct DemoPlan {
     pub clients: usize,
     /// Number of simultaneous connections of a legitimate client.
     pub connections_per_client: usize,
-    /// Number of requests on each of its connections.
+    /// Number of requests on each connection of a legitimate client.
     pub requests_per_connection: u32,
     /// Size of the response to each request, in bytes.
     pub bytes_per_request: u32,
-    /// Pause between connections of a client, in milliseconds.
+    /// Pause of a legitimate client between two connections, in milliseconds.
     pub think_ms: u32,
-    /// Time after which a request without a response has failed, in milliseconds.
+    /// Time after which a request without a response counts as failed, in milliseconds.
     pub timeout_ms: u32,
     /// Number of attackers. Each has its own source address.
     pub attackers: usize,
-    /// Connections each attacker tries to hold.
+    /// Number of connections that each attacker tries to hold.
     pub connections_per_attacker: u16,
     /// Rate of the flood in Initial packets per second, for all attackers together.
     pub flood_pps: u64,
-    /// Number of different Initial packets of each attacker.
+    /// Number of different Initial packets that each attacker sends.
     pub flood_pool: usize,
-    /// Prefix of the forged sources. It contains no address of the lab.
+    /// Prefix of the forged source addresses. It contains no address of the lab.
     pub forged: &'static str,
-    /// Against forged sources: the gateway asks for address validation while the rate of new
-    /// connections without validation exceeds this.
+    /// Setting against forged sources: the gateway asks for address validation while the rate of
+    /// new connections without validation exceeds this.
     pub retry_above: &'static str,
-    /// Limit of the gateway's answers per second, for the service.
+    /// Limit of the answers that the gateway sends per second for the service.
     pub answers_per_service: &'static str,
-    /// Limit: simultaneous connections per source.
+    /// Limit of simultaneous connections per source.
     pub max_connections: u32,
-    /// Limit: rate of new connections per source.
+    /// Limit of the rate of new connections per source.
     pub new_per_source: &'static str,
     /// CPU of the server.
     pub server_cpu: usize,
-    /// CPU of all other parts.
+    /// CPU of all other processes.
     pub other_cpu: usize,
 }
 
@@ -101,12 +104,12 @@ impl DemoPlan {
         let quotas_s = total * (1.0 - FORGED);
         let attacked_s = quotas_s * (1.0 - ALONE) / 3.0;
         let lead_s = (attacked_s * 0.15).min(2.0);
-        // Time for the parallel clients to open as many connections as they can.
+        // In this time, the parallel clients can open as many connections as they are allowed to.
         let flood_after_s = (attacked_s * 0.25).min(1.0);
         let turn_s = total * FORGED * TURN;
         let newcomers_lead_s = (turn_s * 0.16).min(2.0);
         let newcomers_s = turn_s - newcomers_lead_s;
-        // The cast saturates.
+        // The cast saturates, so a very long demo is no problem.
         let newcomers = ((newcomers_s * NEWCOMERS_PER_S).round() as u32).max(FEWEST_NEWCOMERS);
         let cpus = allowed_cpus()?;
         let server_cpu = cpus.first().copied().unwrap_or(0);
@@ -129,7 +132,7 @@ impl DemoPlan {
             attackers: ATTACKERS,
             connections_per_attacker: args.connections,
             flood_pps: args.flood,
-            // Creating one takes some microseconds, and a short demo has little time.
+            // Creating a packet takes some microseconds, and a short demo has little time.
             flood_pool: if args.quick { 4_000 } else { 20_000 },
             forged: "10.128.0.0/9",
             retry_above: "500/s",
@@ -142,7 +145,7 @@ impl DemoPlan {
         })
     }
 
-    /// Returns the time after which a request has failed, in seconds.
+    /// Returns the time after which a request counts as failed, in seconds.
     fn timeout_s(&self) -> f64 {
         f64::from(self.timeout_ms) / 1000.0
     }
@@ -153,12 +156,13 @@ impl DemoPlan {
             (false, false) => self.alone_s,
             (false, true) => self.attacked_s,
             (true, false) => self.newcomers_lead_s + self.newcomers_s,
-            // The last newcomer may have to wait for its timeout.
+            // The last newcomer may have to wait until its timeout.
             (true, true) => self.newcomers_lead_s + self.newcomers_s + self.timeout_s(),
         }
     }
 
-    /// Returns the duration of the full attack in seconds, in arms without newcomers.
+    /// Returns the time in which the whole attack is active in an arm without newcomers, in
+    /// seconds.
     pub(super) fn window(&self) -> f64 {
         self.attacked_s - self.lead_s - self.flood_after_s
     }

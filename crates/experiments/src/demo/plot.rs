@@ -10,14 +10,15 @@ use super::arms::Arm;
 use super::plan::DemoPlan;
 use super::result::{ArmResult, Demo};
 
-/// Number of windows in a plot. They are not shorter than [`SHORTEST`].
+/// Number of time windows in a plot, unless they would be shorter than [`SHORTEST`].
 const WINDOWS: f64 = 120.0;
-/// Shortest window in seconds.
+/// Length of the shortest time window of a plot, in seconds.
 const SHORTEST: f64 = 0.2;
-/// Minimum number of newcomers per window. With fewer, the plot would mainly show random variation.
+/// Minimum number of newcomers per time window. With fewer, the plot would mainly show random
+/// variation.
 const NEWCOMERS: f64 = 15.0;
 
-/// Writes the files.
+/// Writes both plots as SVG files into a folder.
 pub(super) fn write(demo: &Demo, out: &Path) -> Result<(), PlotError> {
     let plots = [
         (requests(&demo.plan, &demo.arms)?, "demo"),
@@ -29,7 +30,7 @@ pub(super) fn write(demo: &Demo, out: &Path) -> Result<(), PlotError> {
     Ok(())
 }
 
-/// Adds the phases of a plot: each arm, and within it the time before the attack.
+/// Marks the phases of a plot: each arm, and the time before the attack within the arm.
 fn phases(mut plot: LinePlot, arms: &[ArmResult]) -> LinePlot {
     for result in arms {
         let (start, stop) = (result.start_s, result.start_s + result.seconds);
@@ -48,10 +49,11 @@ fn phases(mut plot: LinePlot, arms: &[ArmResult]) -> LinePlot {
     plot
 }
 
-/// Plots the requests of legitimate clients over time, with the arms one after the other.
+/// Plots the successful requests of legitimate clients over time, with the arms one after the
+/// other.
 fn requests(plan: &DemoPlan, arms: &[ArmResult]) -> Result<Svg, PlotError> {
     let end = arms.last().map_or(0.0, |last| last.start_s + last.seconds);
-    // A round number: tenths of a second.
+    // Rounds the window's length up to tenths of a second.
     let width = ((end / WINDOWS * 10.0).ceil() / 10.0).max(SHORTEST);
     let plot = LinePlot::new(
         "Requests answered to legitimate clients",
@@ -70,11 +72,12 @@ fn requests(plan: &DemoPlan, arms: &[ArmResult]) -> Result<Svg, PlotError> {
     let mut points: Vec<(f64, f64)> = Vec::new();
     for result in arms {
         let (start, stop) = (result.start_s, result.start_s + result.seconds);
-        // Only whole windows, because the rate of the last few milliseconds would be arbitrary.
+        // Only whole windows are plotted, because the rate of the last few milliseconds would be
+        // arbitrary.
         let whole = (result.seconds / width).floor() * width;
         let rates = timeline::rate(&result.completions, 0.0, whole, width);
         points.extend(rates.unwrap_or_default().into_iter().map(|(at, rate)| (start + at, rate)));
-        // Another server begins here, so the line is interrupted.
+        // The next arm has another server, so the line is interrupted.
         points.push((stop, f64::NAN));
     }
     let alone = arms.iter().find(|result| result.arm == Arm::Alone);
@@ -86,7 +89,8 @@ fn requests(plan: &DemoPlan, arms: &[ArmResult]) -> Result<Svg, PlotError> {
     plot.draw()
 }
 
-/// Plots the newcomers by the time of their attempt, with the arms one after the other.
+/// Plots the numbers of newcomers and of successful newcomers over the time of their start, with
+/// the arms one after the other.
 fn newcomers(plan: &DemoPlan, arms: &[ArmResult]) -> Result<Svg, PlotError> {
     let width = (NEWCOMERS / plan.newcomers_per_s).max(SHORTEST);
     let plot = LinePlot::new(
@@ -109,14 +113,14 @@ fn newcomers(plan: &DemoPlan, arms: &[ArmResult]) -> Result<Svg, PlotError> {
         for (points, all) in [(&mut tried, true), (&mut got_in, false)] {
             let counted = newcomers.tries.iter().filter(|(_, went_well)| all || *went_well);
             let times: Vec<f64> = counted.map(|(at, _)| *at).collect();
-            // Windows of equal length, because a shorter last one would mainly show random
-            // variation.
+            // The windows have equal lengths, because a shorter last window would mainly show
+            // random variation.
             let exact = (to - from) / ((to - from) / width).round().max(1.0);
             for (at, rate) in timeline::rate(&times, from, to, exact).unwrap_or_default() {
                 let middle = result.start_s + at;
                 points.extend([(middle - exact / 2.0, rate), (middle + exact / 2.0, rate)]);
             }
-            // Another server begins here, so the line is interrupted.
+            // The next arm has another server, so the line is interrupted.
             points.push((result.start_s + result.seconds, f64::NAN));
         }
     }

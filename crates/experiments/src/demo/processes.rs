@@ -1,4 +1,4 @@
-//! The parts of an arm: reads their output, and stops them in order.
+//! Reads the output of an arm's child processes, and stops them in order.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use super::steps::{GroupState, Seen};
 use crate::failure::{Failure, Result};
 use crate::part::{Ended, Part, Placement, now};
 
-/// The parts of an arm.
+/// The running child processes of an arm.
 pub(super) struct Processes {
     pub gateway: Option<Guard>,
     pub server: Part,
@@ -20,7 +20,7 @@ pub(super) struct Processes {
     pub clients: Vec<Part>,
     pub parallel: Vec<Attacker>,
     pub floods: Vec<Attacker>,
-    /// One part for all newcomers.
+    /// One process for all newcomers.
     pub newcomers: Option<Part>,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Processes {
 pub(super) struct Guard {
     pub part: Part,
     pub control: Control,
-    /// True if the gateway is attached in the driver.
+    /// True if the gateway's XDP program is attached in the driver.
     pub native: bool,
 }
 
@@ -40,16 +40,16 @@ impl Guard {
     }
 }
 
-/// A part that attacks. Before the attack has begun, the part does not yield the CPU, because on a
-/// busy machine it would never begin. Afterwards it yields the CPU to the legitimate clients, so
-/// that these suffer only from the server's behaviour.
+/// An attacking process. Until its attack has begun, it does not yield the CPU, because on a busy
+/// machine it would never begin. Afterwards it yields the CPU to the legitimate clients, so that
+/// these suffer only from the server's behaviour.
 pub(super) struct Attacker {
     part: Part,
     at_work: bool,
 }
 
 impl Attacker {
-    /// Starts an attacker. It does not count as begun yet.
+    /// Starts an attacker, whose attack has not begun yet.
     pub(super) fn start(
         name: String,
         placement: &Placement<'_>,
@@ -58,7 +58,7 @@ impl Attacker {
         Ok(Attacker { part: Part::start(name, placement, args)?, at_work: false })
     }
 
-    /// Reads its output, and returns the requests that it has reported.
+    /// Reads the attacker's output, and returns the requests that it has reported.
     fn listen(&mut self) -> Result<Vec<Sample>> {
         self.part.look(false)?;
         let samples = self.part.take_samples();
@@ -71,13 +71,14 @@ impl Attacker {
 }
 
 impl Processes {
-    /// Creates the cast of a server and its gateway. Other parts are added later.
+    /// Creates the processes of an arm from a server and its gateway. Other processes are added
+    /// later.
     pub(super) fn new(gateway: Option<Guard>, server: Part, pin: String) -> Processes {
         let (clients, parallel, floods) = Default::default();
         Processes { gateway, server, pin, clients, parallel, floods, newcomers: None }
     }
 
-    /// Returns the states of the clients, attackers and newcomers.
+    /// Returns the states of the clients, the attackers and the newcomers.
     pub(super) fn seen(&mut self) -> Seen {
         let newcomers = self.newcomers.as_mut().map_or(GroupState::Absent, |part| {
             if part.ended() { GroupState::Gone } else { GroupState::There }
@@ -90,7 +91,7 @@ impl Processes {
         }
     }
 
-    /// Reads the output of all parts. Fails if a part has ended too early.
+    /// Reads the output of all processes. Fails if a process has ended too early.
     pub(super) fn listen(&mut self, take: &mut RawRecords) -> Result {
         self.server.look(false)?;
         if let Some(gateway) = &mut self.gateway {
@@ -113,14 +114,14 @@ impl Processes {
     /// Stops the attackers, lets the clients finish their requests, and then stops the server and
     /// the gateway.
     pub(super) fn finish(self, take: &mut RawRecords) -> Result {
-        // Stop the floods first. Otherwise their Initial packets would be admitted once the quota
-        // has free places, and the server would wait for handshakes that never complete.
+        // The floods are stopped first. Otherwise their Initial packets would be admitted when the
+        // quota is no longer used up, and the server would wait for handshakes that never complete.
         self.floods.iter().for_each(|attacker| attacker.part.stop());
         for attacker in self.floods {
             let ended = attacker.part.finish()?;
             if let Some((came, report)) = flood_report(&ended)? {
                 let ago = came.elapsed().as_secs_f64() + report.seconds;
-                // The time of the last flood is when all floods had begun.
+                // All floods have begun when the last one has.
                 let begun = now()? - ago;
                 take.flooded = Some(take.flooded.map_or(begun, |flooded| flooded.max(begun)));
                 take.floods.push(report);

@@ -1,4 +1,4 @@
-//! Progress of the demo: a bar on a terminal, otherwise one line per arm.
+//! Shows the progress of the demo: a bar on a terminal, otherwise one line per arm.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -15,18 +15,18 @@ use super::result::ArmResult;
 use crate::failure::Result;
 use crate::output;
 
-/// Number of seconds that the bar's figure covers.
+/// The rate next to the bar covers this many seconds.
 const RECENT: f64 = 1.0;
-/// Steps of the bar per second of traffic.
+/// Steps by which the bar advances per second of traffic.
 const STEPS: f64 = 10.0;
 
-/// Shows the progress.
+/// Shows the progress of the demo.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
-    /// True to print a line for each arm.
+    /// True if a line is printed for each arm, instead of a bar.
     lines: bool,
     arm: Arm,
-    /// Seconds of traffic in the completed arms.
+    /// Seconds of traffic in the arms that are completed.
     before: f64,
 }
 
@@ -36,7 +36,8 @@ impl Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
             let steps = (plan.total() * STEPS) as u64;
             let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
-            // The template is a constant. If it is invalid, the default style is used.
+            // The template is a constant that is valid. If it were not, the default style would be
+            // used.
             if let Ok(style) = ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}") {
                 bar.set_style(style);
             }
@@ -46,7 +47,7 @@ impl Progress {
         Progress { lines: !json, bar, arm: Arm::Alone, before: 0.0 }
     }
 
-    /// Begins an arm.
+    /// Shows that an arm begins.
     pub(super) fn begin(&mut self, arm: Arm) {
         self.arm = arm;
         if let Some(bar) = &self.bar {
@@ -54,12 +55,13 @@ impl Progress {
         }
     }
 
-    /// Updates the bar: `time` seconds after the start of the arm, at `now` on the samples' clock.
+    /// Updates the bar, `time` seconds after the start of the arm. `now` is the same time on the
+    /// samples' clock.
     pub(super) fn show(&self, take: &RawRecords, now: f64, time: f64) {
         let Some(bar) = &self.bar else { return };
         bar.set_position(((self.before + time) * STEPS) as u64);
-        // The samples are only nearly in the order of their ends, so the search goes back twice as
-        // far as needed.
+        // The samples are only roughly ordered by their end, so the search goes back twice as far
+        // as needed.
         let samples = take.samples.iter().rev();
         let recent = samples.take_while(|sample| ended(sample) > now - 2.0 * RECENT);
         let ok = recent
@@ -74,7 +76,7 @@ impl Progress {
         bar.set_message(message);
     }
 
-    /// Ends an arm, and shows its result.
+    /// Shows that an arm has ended, with its result.
     pub(super) fn done(&mut self, result: &ArmResult, seconds: f64) -> Result {
         self.before += seconds;
         let number = Arm::all().position(|arm| arm == result.arm).unwrap_or(0) + 1;

@@ -1,4 +1,4 @@
-//! Raw records of an arm.
+//! The raw records of an arm, from which its result is computed.
 
 use equic_gateway::Status;
 use equic_lab::flood::FloodReport;
@@ -14,36 +14,36 @@ pub(super) struct RawRecords {
     pub attacked: Option<f64>,
     /// Time at which the whole flood had begun, or `None` without an attack.
     pub flooded: Option<f64>,
-    /// Time at which the clients had finished, and the attack was stopped.
+    /// Time at which the legitimate clients had finished. The attack was then stopped.
     pub over: f64,
-    /// Requests of legitimate clients.
+    /// Requests that legitimate clients made.
     pub samples: Vec<Sample>,
-    /// First request on each connection of the attackers' parallel clients.
+    /// The first request on each connection of the attackers' parallel clients.
     pub parallel: Vec<Sample>,
     /// The only request of each newcomer.
     pub newcomers: Vec<Sample>,
     /// Reports of the floods, one per attacker.
     pub floods: Vec<FloodReport>,
-    /// Counters over time. The last is at `over`.
+    /// Counters over time. The last ones were read at `over`.
     pub ticks: Vec<Tick>,
-    /// The server's last line, printed when it ended.
+    /// The last line of the server's output, with its counters.
     pub server: Value,
-    /// The gateway at the end of the attack, and whether it was attached in the driver.
+    /// State of the gateway at the end of the attack, and whether it was attached in the driver.
     pub gateway: Option<(Status, bool)>,
 }
 
 /// Counters at one time.
 #[derive(Clone, Default)]
 pub(super) struct Tick {
-    /// Seconds of CLOCK_MONOTONIC.
+    /// Time at which the counters were read, in seconds of CLOCK_MONOTONIC.
     pub at: f64,
-    /// CPU time of the server.
+    /// CPU time of the server's process.
     pub server: ProcessCpu,
-    /// CPU time of the server's CPU, for all processes.
+    /// CPU time that all processes used on the server's CPU.
     pub cpu: CpuTime,
     /// UDP counters of the server's namespace.
     pub udp: UdpCounters,
-    /// Packets the gateway has dropped.
+    /// Packets that the gateway has dropped.
     pub dropped: u64,
     /// Packets that the gateway has answered.
     pub answered: u64,

@@ -1,4 +1,4 @@
-//! The result: the figures of one arm, and the content of `demo.json`.
+//! The result of the demo: the figures of one arm, and the content of `demo.json`.
 
 use equic_gateway::{Reason, Status};
 use equic_lab::flood::FloodReport;
@@ -13,31 +13,32 @@ use super::newcomers::Newcomers;
 use super::plan::DemoPlan;
 use super::raw_records::{RawRecords, Tick};
 
-/// `data` of schema equic.demo/1.
+/// The content of `data` in `demo.json` (schema equic.demo/1).
 #[derive(Serialize)]
 pub(super) struct Demo {
     /// Parameters of the demo.
     pub plan: DemoPlan,
     /// The arms of the attack from real addresses, in the order in which they ran.
     pub arms: Vec<ArmResult>,
-    /// The arms of the attack from forged sources, which ran after the others.
+    /// Results of the attack from forged sources, whose arms ran after the others.
     pub forged: Forged,
-    /// Notes that a reader of the figures needs.
+    /// Notes that a reader needs to interpret the figures.
     pub notes: Vec<String>,
     /// Conclusion of `arms`, in one sentence.
     pub conclusion: String,
 }
 
-/// The attack by forged sources.
+/// Results of the attack from forged sources.
 #[derive(Serialize)]
 pub(super) struct Forged {
-    /// The arms, in the order in which they ran.
+    /// The arms with forged sources, in the order in which they ran.
     pub arms: Vec<ArmResult>,
-    /// Conclusion about the newcomers.
+    /// Conclusion about the newcomers, in a few sentences.
     pub conclusion: String,
 }
 
-/// One arm. Times count from its start, when the legitimate clients were started.
+/// Result of one arm. Times count from the start of the arm, when the legitimate clients were
+/// started.
 #[derive(Serialize)]
 pub(super) struct ArmResult {
     pub arm: Arm,
@@ -46,13 +47,13 @@ pub(super) struct ArmResult {
     pub start_s: f64,
     /// Length of the arm in seconds.
     pub seconds: f64,
-    /// Time at which the attack began: with the parallel clients, if there are any. `None` without
-    /// an attack.
+    /// Time at which the attack began: that of the parallel clients, if the arm has any, otherwise
+    /// that of the flood. `None` without an attack.
     pub attack_s: Option<f64>,
     /// Time at which the whole flood had begun. `None` without an attack.
     pub flood_s: Option<f64>,
-    /// Time covered by the figures of `legitimate` and `server`: the full attack. With newcomers,
-    /// from the first of them to the end of the last.
+    /// Time covered by the figures in `legitimate` and `server`: that of the full attack. In an arm
+    /// with newcomers, from the start of the first one to the end of the last one.
     pub window_s: [f64; 2],
     pub legitimate: Legitimate,
     /// Results of the newcomers, or `None` in arms without newcomers.
@@ -61,7 +62,7 @@ pub(super) struct ArmResult {
     pub retries: Retries,
     pub server: Server,
     pub attack: Option<Attack>,
-    /// Rejected packets and attempts with their reasons, in the whole arm.
+    /// Rejected packets and connection attempts with their reasons, in the whole arm.
     pub drops: Vec<Dropped>,
     /// State and counters of the gateway at the end of the attack.
     pub gateway: Option<Status>,
@@ -74,19 +75,19 @@ pub(super) struct ArmResult {
     pub completions: Vec<f64>,
 }
 
-/// Results of the legitimate clients.
+/// Results of the legitimate clients in an arm.
 #[derive(Serialize, Default)]
 pub(super) struct Legitimate {
-    /// Successful requests in the window, per second.
+    /// Successful requests of legitimate clients per second, in the window.
     pub requests_per_s: f64,
-    /// Requests that began in the window: the sum of the next four.
+    /// Requests that began in the window. Each is also counted in one of the next four fields.
     pub requests: u64,
     pub ok: u64,
     pub refused: u64,
     pub timeouts: u64,
     pub errors: u64,
-    /// Duration of the successful requests, in milliseconds. The first request on a connection
-    /// includes the handshake.
+    /// Median duration of the successful requests, in milliseconds. The first request on a
+    /// connection includes the handshake.
     pub median_ms: Option<f64>,
     pub p99_ms: Option<f64>,
     pub max_ms: Option<f64>,
@@ -98,39 +99,40 @@ impl Legitimate {
     }
 }
 
-/// Retry packets, by sender.
+/// Number of Retry packets, by sender.
 #[derive(Serialize)]
 pub(super) struct Retries {
     pub server: u64,
     pub gateway: u64,
-    /// Connections that the gateway admitted because they had the token of its Retry packet.
+    /// Connections that the gateway admitted because the client returned the token of a Retry
+    /// packet.
     pub gateway_proved: u64,
 }
 
-/// The server's CPU use and counters.
+/// The server's CPU use and counters in an arm.
 #[derive(Serialize)]
 pub(super) struct Server {
-    /// CPU time in the window, in per cent of one CPU.
+    /// CPU time of the server in the window, in percent of one CPU.
     pub cpu_percent: f64,
-    /// Use of the server's CPU by all processes in the window, in per cent. If it exceeds
+    /// Use of the server's CPU by all processes in the window, in percent. If it exceeds
     /// `cpu_percent` plus soft interrupts, other processes used the CPU.
     pub cpu_busy_percent: f64,
     /// The part of `cpu_busy_percent` that was used in soft interrupts.
     pub cpu_softirq_percent: f64,
-    /// Counters of the server at its end, for the whole arm.
+    /// The server's counters at its end, for the whole arm.
     pub stats: Value,
 }
 
-/// Results of the attackers.
+/// Results of the attackers in an arm.
 #[derive(Serialize)]
 pub(super) struct Attack {
     /// Connections of the parallel clients on which the server answered a request.
     pub accepted: u64,
-    /// Failed attempts of the parallel clients.
+    /// Failed connection attempts of the parallel clients.
     pub failed: u64,
     /// Number of Initial packets that the floods sent.
     pub flood_sent: u64,
-    /// Initial packets per second.
+    /// Initial packets per second that the floods sent.
     pub flood_pps: f64,
     /// Report of each flood.
     pub floods: Vec<FloodReport>,
@@ -138,7 +140,7 @@ pub(super) struct Attack {
     pub peak_connections: Option<u64>,
 }
 
-/// Counts in one interval between two readings.
+/// Counts in the interval between two readings of the counters.
 #[derive(Serialize)]
 pub(super) struct Interval {
     pub from_s: f64,
@@ -153,13 +155,13 @@ pub(super) struct Interval {
     pub attackers_accepted: u64,
     /// Connections of all attackers at the end of the interval, as counted by the gateway.
     pub attackers_connections: Option<u64>,
-    /// CPU use of the server, in per cent of one CPU.
+    /// CPU use of the server, in percent of one CPU.
     pub server_cpu_percent: f64,
     /// Datagrams delivered to the server's socket.
     pub datagrams: u64,
-    /// Datagrams dropped because the socket's buffer was full.
+    /// Datagrams that were dropped because the buffer of the server's socket was full.
     pub socket_full: u64,
-    /// Packets the gateway dropped.
+    /// Packets that the gateway dropped.
     pub gateway_dropped: u64,
     /// Packets that the gateway answered.
     pub gateway_answered: u64,
@@ -174,12 +176,13 @@ fn went_well(sample: &Sample) -> bool {
 }
 
 impl ArmResult {
-    /// Returns the number of packets and attempts stopped at this place, for any reason.
+    /// Returns the number of packets and connection attempts that were stopped at this place, for
+    /// any reason.
     pub(super) fn dropped(&self, place: &str) -> u64 {
         self.drops.iter().filter(|row| row.place == place).map(|row| row.count).sum()
     }
 
-    /// Computes the figures. `start` is the start of the arm on the plot's axis.
+    /// Computes the figures of an arm. `start` is the arm's start on the plot's axis, in seconds.
     pub(super) fn new(arm: Arm, plan: &DemoPlan, take: RawRecords, start: f64) -> ArmResult {
         let came = take.newcomers.iter().map(|sample| sample.start_ms / 1000.0);
         let came = came.min_by(f64::total_cmp);

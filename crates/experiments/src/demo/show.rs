@@ -1,4 +1,4 @@
-//! The result for people: two tables with explanatory notes.
+//! Shows the result to people, as two tables with explanatory notes.
 
 use equic_report::number::{self, MISSING};
 use equic_report::table::{Cell, Column, Table, Tone};
@@ -9,16 +9,16 @@ use super::newcomers::Newcomers;
 use super::plan::DemoPlan;
 use super::result::ArmResult;
 
-/// Places that can stop packets and attempts, from the network to the application.
+/// Places that can stop packets and connection attempts, from the network to the application.
 const PLACES: [(&str, &str); 3] = [
     ("kernel", "dropped by the gateway"),
     ("socket", "dropped at the socket"),
     ("server", "rejected by the server"),
 ];
-/// If other work uses more than this share of the server's CPU (in per cent), a note mentions it.
+/// If other work uses more than this share of the server's CPU (in percent), a note mentions it.
 const DISTURBED: f64 = 10.0;
 
-/// A table under construction, with one column per arm.
+/// A table that is being built, with one column per arm.
 struct Rows<'a> {
     arms: &'a [ArmResult],
     table: Table,
@@ -79,8 +79,8 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Returns a table with one column per arm: the results of legitimate clients, the cost, and the
-/// dropped packets by reason.
+/// Returns the table about quotas, with one column per arm: the results of legitimate clients, the
+/// cost, and the dropped packets by reason.
 pub(super) fn quotas(arms: &[ArmResult]) -> Table {
     let mut rows = Rows::new("From the attackers' own addresses", arms);
     rows.requests(Arm::Alone);
@@ -95,8 +95,8 @@ pub(super) fn quotas(arms: &[ArmResult]) -> Table {
     rows.table
 }
 
-/// Returns a table with one column per arm: the number and speed of successful newcomers, and the
-/// results of the other clients.
+/// Returns the table about forged sources, with one column per arm: the number and speed of
+/// successful newcomers, and the results of the other clients.
 pub(super) fn forged(arms: &[ArmResult]) -> Table {
     let mut rows = Rows::new("\nFrom forged addresses", arms);
     let calm = arms.iter().find(|result| result.arm == Arm::Calm);
@@ -125,7 +125,7 @@ pub(super) fn forged(arms: &[ArmResult]) -> Table {
     rows.table
 }
 
-/// Tone of an arm's figure, compared with the arm without an attack.
+/// Returns the colour of an arm's figure, from its comparison with the arm without an attack.
 fn tone(arm: Arm, figure: f64, calm: f64) -> Tone {
     match arm {
         Arm::Alone | Arm::Calm => Tone::Strong,
@@ -151,7 +151,7 @@ fn nothing() -> Cell {
     Cell::new(MISSING)
 }
 
-/// Returns the reasons at a place, in order of first occurrence.
+/// Returns the reasons for which packets were stopped at a place, in order of first occurrence.
 fn reasons<'a>(arms: &'a [ArmResult], place: &str) -> Vec<&'a str> {
     let mut reasons: Vec<&str> = Vec::new();
     for dropped in arms.iter().flat_map(|result| &result.drops).filter(|d| d.place == place) {
@@ -162,7 +162,7 @@ fn reasons<'a>(arms: &'a [ArmResult], place: &str) -> Vec<&'a str> {
     reasons
 }
 
-/// Returns notes that a reader of the figures needs.
+/// Returns notes that a reader needs to interpret the figures.
 pub(super) fn notes(plan: &DemoPlan, arms: &[ArmResult], forged: &[ArmResult]) -> Vec<String> {
     let mut notes = vec![
         format!(

@@ -1,13 +1,14 @@
 //! The steps of an arm and their times. On a busy machine, attackers take long to begin. Each step
-//! therefore waits for the one before it, because an arm could otherwise end before its attack.
+//! therefore waits until the previous one has happened, because an arm could otherwise end before
+//! its attack.
 
 use super::arms::Arm;
 use super::plan::DemoPlan;
 use crate::failure::{Failure, Result};
 use crate::part::PATIENCE;
 
-/// Time in seconds within which a gateway asks for address validation under a flood. After that,
-/// the arm continues without waiting, because the flood may be too weak.
+/// Maximum time in seconds to wait until a gateway under a flood asks for address validation. After
+/// that, the arm continues anyway, because the flood may be too weak.
 const NOTICE: f64 = 2.0;
 
 /// The next step of an arm.
@@ -23,22 +24,23 @@ pub(super) enum NextStep {
     Over,
 }
 
-/// State of the parts of one kind.
+/// State of all processes of one kind, such as the floods.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum GroupState {
-    /// No part of this kind was started.
+    /// No process of this kind was started.
     #[default]
     Absent,
-    /// Some parts of this kind have not begun yet.
+    /// Some processes of this kind have not begun their work yet.
     Coming,
-    /// All parts of this kind have begun.
+    /// All processes of this kind have begun their work.
     There,
-    /// All parts of this kind have ended.
+    /// All processes of this kind have ended.
     Gone,
 }
 
 impl GroupState {
-    /// Returns the state for parts of one kind. Each item is true if the part has begun.
+    /// Returns the state of processes of one kind. Each item is true if the process has begun its
+    /// work.
     pub(super) fn of(mut at_work: impl ExactSizeIterator<Item = bool>) -> GroupState {
         match at_work.len() {
             0 => GroupState::Absent,
@@ -48,18 +50,18 @@ impl GroupState {
     }
 }
 
-/// State of all parts at one time.
+/// State of all processes at one time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Seen {
     pub parallel: GroupState,
     pub floods: GroupState,
     pub newcomers: GroupState,
-    /// True if a gateway that can ask for address validation does so now. Also true without such a
-    /// gateway, because there is nothing to wait for.
+    /// True if the gateway asks for address validation now. Also true if no gateway can ask for it,
+    /// because there is nothing to wait for then.
     pub guarded: bool,
 }
 
-/// Times of the next steps, in seconds since the start of the arm. `None` if a time is not known
+/// Times of the next steps of an arm, in seconds since its start. `None` if a time is not known
 /// yet, or if the step does not occur.
 pub(super) struct Cues {
     parallel: Option<f64>,
@@ -67,13 +69,13 @@ pub(super) struct Cues {
     window: f64,
     /// True if the arm has newcomers.
     forged: bool,
-    /// Time by which all parts must have begun, and the newcomers must have ended.
+    /// Time by which all processes must have begun their work, and the newcomers must have ended.
     latest: f64,
     flood: Option<f64>,
     /// Time at which all floods had begun.
     flooded: Option<f64>,
     newcomers: Option<f64>,
-    /// Time of the end of the arm.
+    /// Time at which the arm ends.
     pub(super) over: Option<f64>,
 }
 
@@ -99,7 +101,7 @@ impl Cues {
         cues
     }
 
-    /// Returns the step that is due at this time, if any.
+    /// Returns the step that is due at `time`, if any.
     ///
     /// # Errors
     /// Fails if the attack has not begun, or the newcomers have not ended, long after their planned
@@ -153,7 +155,7 @@ mod tests {
     use super::*;
     use GroupState::{Absent, Coming, Gone, There};
 
-    /// Cues of an arm with parallel clients and a flood from their addresses.
+    /// Returns the times for an arm with parallel clients and a flood from their addresses.
     fn held() -> Cues {
         Cues {
             parallel: Some(2.0),
@@ -168,7 +170,7 @@ mod tests {
         }
     }
 
-    /// Cues of an arm with a flood from forged sources.
+    /// Returns the times for an arm with a flood from forged sources.
     fn forged() -> Cues {
         Cues { parallel: None, forged: true, flood: Some(2.0), ..held() }
     }

@@ -1,4 +1,4 @@
-//! Options of the measurement.
+//! Command-line options of `equic-lab gateway-bench`.
 
 use std::path::PathBuf;
 

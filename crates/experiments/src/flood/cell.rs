@@ -1,4 +1,4 @@
-//! One measurement: one arm under a flood of one rate.
+//! One measurement: one arm (a protection of the server) under a flood of one rate.
 
 use std::time::{Duration, Instant};
 
@@ -15,22 +15,22 @@ use crate::part::{PATIENCE, Part, Placement};
 /// Results of one measurement.
 pub(super) type Cell = steps::Cell<Arm, Clients>;
 
-/// Requests of the legitimate client.
+/// Results of the legitimate client's requests.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Clients {
-    /// Successful requests per second.
+    /// Successful requests of the legitimate client per second.
     pub requests_per_s: f64,
     /// Median duration of the successful requests in milliseconds, or null if no request succeeded.
-    /// The next field is the 99th percentile.
+    /// `p99_ms` is the 99th percentile.
     pub median_ms: Option<f64>,
     pub p99_ms: Option<f64>,
-    /// Number of all requests. The next field is the number of failed requests.
+    /// Number of all requests. `failures` is the number of failed requests.
     pub requests: u64,
     pub failures: u64,
 }
 
 impl BenchStage<'_, FloodPlan> {
-    /// Measures an arm once.
+    /// Makes one measurement of an arm under a flood of one rate.
     pub(super) fn measure(&self, round: usize, arm: Arm, pps: Option<u64>) -> Result<Cell> {
         let (lab, plan) = (self.lab, self.plan);
         let guard = self.guard(arm)?;
@@ -46,7 +46,7 @@ impl BenchStage<'_, FloodPlan> {
         let begun = Instant::now();
         let client = Part::start("client", &placement, &plan.client(lab.server(), &pin))?;
         let patience = Duration::from_secs_f64(plan.seconds) + PATIENCE;
-        // If the client has not ended by then, `finish` fails with an error.
+        // If the client has not ended in time, `finish` fails with an error.
         steps::watch(&mut [&mut server, &mut flood], patience, || Ok(client.ended()))?;
         let summary: Summary = client.finish()?.reported("summary")?;
         let seconds = begun.elapsed().as_secs_f64();

@@ -1,4 +1,4 @@
-//! Protection between the flood and the server, for all kinds of floods.
+//! Starts the protection between the flood and the server, for all kinds of floods.
 
 use equic_gateway::Control;
 use equic_lab::Namespace;
@@ -8,7 +8,7 @@ use super::plan::FloodPlan;
 use crate::failure::Result;
 use crate::part::{Part, Placement};
 
-/// Protection between the flood and the server.
+/// A running protection between the flood and the server.
 pub(super) enum Guard {
     Nobody,
     Gateway(Box<Part>, Control),
@@ -16,8 +16,8 @@ pub(super) enum Guard {
 }
 
 impl Guard {
-    /// Starts `equic gateway run` with these arguments on a host, and puts a prefix on its deny
-    /// list.
+    /// Starts `equic gateway run` with these arguments on a host, and puts a prefix on the
+    /// gateway's deny list.
     pub(super) fn gateway(host: &Namespace, cpu: usize, args: &[String]) -> Result<Guard> {
         let mut part = Part::start("gateway", &Placement { host, cpu, nice: false }, args)?;
         let ready = part.ready()?;
@@ -26,12 +26,12 @@ impl Guard {
         Ok(Guard::Gateway(Box::new(part), control))
     }
 
-    /// Activates rules of nftables on a host.
+    /// Loads nftables rules on a host.
     pub(super) fn nftables(host: &Namespace, rules: &Rules) -> Result<Guard> {
         Ok(Guard::Nftables(rules.apply(host)?))
     }
 
-    /// Returns the number of packets that it has dropped, or `None` without protection.
+    /// Returns the number of packets that the protection has dropped, or `None` without protection.
     pub(super) fn dropped(&self) -> Result<Option<u64>> {
         Ok(match self {
             Guard::Nobody => None,

@@ -1,13 +1,14 @@
-//! `equic-lab gateway-bench`: measures what a flood leaves of a server's capacity with different
-//! protections.
+//! `equic-lab gateway-bench`: measures how much capacity for legitimate clients a flood leaves to a
+//! server, with different protections.
 //!
 //! The lab has a server, a legitimate client, an attacker and a bystander. The flood has its own
 //! CPU, which also handles its soft interrupts. Server and client share another CPU. Five arms
 //! (`plan::Arm`) run at several rates, in repeated rounds of random order. In the baseline, the
-//! same flood is sent to the bystander, so only the packets at the server differ.
+//! same flood is sent to the bystander instead of the server. Only the packets at the server differ
+//! then.
 //!
 //! * `args`: the options. `plan`: the parameters derived from the options, and the command lines of
-//!   the parts.
+//!   the child processes.
 //! * `rounds`: the order of the measurements of all `arms`, with `progress`. `cell`: one
 //!   measurement, consisting of `steps`. `guard`: the protection of the server.
 //! * `rows`, `result`: ratios and their intervals. `show`: the table.
@@ -42,13 +43,13 @@ use result::Bench;
 use rounds::measure_all;
 use steps::BenchStage;
 
-/// The schema of the result.
+/// Name of the schema of the result.
 const SCHEMA: &str = "equic.lab.bench/1";
 
 /// Runs the measurements, and shows the result.
 ///
 /// # Errors
-/// Fails without root, without two CPUs, and if a part fails.
+/// Fails without root, without two CPUs, and if a child process fails.
 pub fn run(args: &Args) -> Result {
     until_interrupted(|| carry_out(args))
 }
@@ -56,10 +57,10 @@ pub fn run(args: &Args) -> Result {
 fn carry_out(args: &Args) -> Result {
     check(args)?;
     let envelope = Envelope::now()?;
-    // Keep all threads, and parts without a CPU of their own, off the server's CPU.
+    // Keeps all threads, and processes without a CPU of their own, off the server's CPU.
     let cpus = two_cpus()?;
     pin_thread(&[cpus[1]])?;
-    // Remove the labs of killed runs. A lab that cannot be removed does no harm.
+    // Removes the labs of runs that were killed. A lab that cannot be removed does no harm.
     let _ = Lab::sweep();
     let lab = Lab::builder("bench").clients(HOSTS).build()?;
     if args.forged {

@@ -1,5 +1,5 @@
 //! Plan of the comparison: the arms, their length, the flood's strength, and the command lines of
-//! the parts.
+//! the child processes.
 
 use equic_harness::allowed_cpus;
 use equic_lab::nftables::Rules;
@@ -13,7 +13,7 @@ use crate::failure::{Failure, Result};
 
 /// Port of the server.
 pub(super) const PORT: u16 = 443;
-/// Index of the legitimate client among the hosts of the lab. The next constants are those of the
+/// Index of the legitimate client among the hosts of the lab. `ATTACKER` and `BYSTANDER` are the
 /// other hosts.
 pub(super) const CLIENT: usize = 0;
 pub(super) const ATTACKER: usize = 1;
@@ -21,26 +21,28 @@ pub(super) const BYSTANDER: usize = 2;
 pub(super) const HOSTS: usize = 3;
 /// Number of addresses that the attacker sends from.
 const SOURCES: u8 = 4;
-/// A prefix that is on every deny list and that no host has, so that the lists are not empty.
+/// A prefix that is on every deny list, so that the lists are not empty. No host has an address in
+/// it.
 const DENIED: &str = "198.51.100.0/24";
-/// Buffer of the server's socket in all arms. It has room for the burst of a rate.
+/// Receive buffer of the server's socket in all arms. It has room for the initial burst of a rate
+/// limit.
 pub(super) const RECEIVE_BUFFER: &str = "4MB";
-/// Number of different Initial packets of a flood.
+/// Number of different Initial packets that a flood sends.
 pub(super) const POOL: usize = 4_096;
-/// The flood is started with this many seconds more than needed, because it is stopped explicitly.
+/// Extra time in seconds for which the flood is started. It is stopped explicitly before.
 pub(super) const SPARE: f64 = 60.0;
 
-/// Protection of the server.
+/// An arm: a protection of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Arm {
-    /// The flood is sent to another host. The other arms are compared with this one.
+    /// Baseline: the flood is sent to another host. The other arms are compared with this one.
     Elsewhere,
-    /// eQUIC, attached in the driver.
+    /// The gateway, attached in the driver.
     Gateway,
-    /// Rules of nftables at the ingress hook.
+    /// nftables rules at the ingress hook.
     Nftables,
-    /// Quotas in the server.
+    /// Quotas that the server enforces itself.
     UserSpace,
     /// No protection.
     Nothing,
@@ -69,28 +71,29 @@ pub(super) struct FloodPlan {
     pub rounds: usize,
     /// Length of one measurement in seconds.
     pub seconds: f64,
-    /// Initial packets per second. Null: as fast as the attacker's CPU can send.
+    /// Rates of the flood to measure, in Initial packets per second. Null means as fast as the
+    /// attacker's CPU can send.
     pub flood_pps: Vec<Option<u64>>,
     /// Number of connections of the legitimate client. Each has one request at a time.
     pub connections: usize,
     /// Size of each response in bytes.
     pub bytes_per_request: u32,
-    /// Time after which a request without a response has failed, in milliseconds.
+    /// Time after which a request without a response counts as failed, in milliseconds.
     pub timeout_ms: u32,
     /// Number of source addresses of the flood.
     pub flood_sources: u8,
-    /// Limit: simultaneous connections per source. Not in nftables, which does not know
-    /// connections.
+    /// Limit of simultaneous connections per source. nftables does not have this limit, because it
+    /// does not know connections.
     pub max_connections: u32,
-    /// Limit: new connections per source. In nftables, Initial packets per source.
+    /// Limit of new connections per source. In nftables, it limits Initial packets per source.
     pub new_per_source: String,
-    /// Burst of that limit in nftables, in Initial packets. A connection needs two or three.
+    /// Burst of Initial packets per source that nftables allows. A connection needs two or three.
     pub initials_burst: u32,
     /// CPU of the server and its legitimate client.
     pub server_cpu: usize,
     /// CPU of the flood, and of the soft interrupts that it causes.
     pub flood_cpu: usize,
-    /// Seed of the order of the measurements.
+    /// Seed of the random order of the measurements.
     pub seed: u64,
 }
 
@@ -116,8 +119,8 @@ impl FloodPlan {
         }
     }
 
-    /// Returns the arguments of `equic serve` for an arm. `gateway` is the name of the gateway to
-    /// join.
+    /// Returns the arguments of `equic serve` for an arm. `gateway` is the name of the gateway that
+    /// the server joins.
     pub(super) fn server(&self, arm: Arm, lab: &Lab, gateway: &str) -> Vec<String> {
         let listen = format!("{}:{PORT}", lab.server().ipv4);
         let mut args = words(&["serve", "--json", "--threads", "1", "--listen", &listen]);
@@ -127,7 +130,7 @@ impl FloodPlan {
         args.extend(words(&["--receive-buffer", RECEIVE_BUFFER]));
         match arm {
             Arm::Elsewhere | Arm::Nftables | Arm::Nothing => {}
-            // Ignoring packets costs a server the least, and is also what the gateway does.
+            // Ignoring packets costs the server least, and the gateway also ignores them.
             Arm::UserSpace => args.extend(words(&[
                 "--user-quota",
                 &self.max_connections.to_string(),
@@ -141,7 +144,7 @@ impl FloodPlan {
         args
     }
 
-    /// Returns the arguments of `equic gateway run`, with this name.
+    /// Returns the arguments of `equic gateway run` for a gateway with this name.
     pub(super) fn gateway(&self, name: &str) -> Vec<String> {
         let mut args = words(&["gateway", "run", "--json", "--mode", "native", "--name", name]);
         args.extend(words(&["--interface", IFNAME, "--port", &PORT.to_string()]));
@@ -150,12 +153,12 @@ impl FloodPlan {
         args
     }
 
-    /// Returns the prefix on the gateway's deny list.
+    /// Returns the prefix that is put on the gateway's deny list.
     pub(super) fn denied() -> Result<equic_gateway::IpNet> {
         equic_gateway::parse_prefix(DENIED).map_err(|error| Failure::because(DENIED, error))
     }
 
-    /// Returns the closest equivalent in nftables.
+    /// Returns the nftables rules that are closest to the gateway's limits.
     pub(super) fn rules(&self) -> Result<Rules> {
         let deny = DENIED.parse().map_err(|error| Failure::because(DENIED, error))?;
         let (port, burst) = (PORT, self.initials_burst);
@@ -174,7 +177,7 @@ impl FloodPlan {
         args
     }
 
-    /// Returns the arguments of `equic-lab net flood initial` towards a host.
+    /// Returns the arguments of `equic-lab net flood initial` for a flood towards a host.
     pub(super) fn flood(
         &self,
         from: &Namespace,
@@ -209,12 +212,12 @@ pub(super) fn two_cpus() -> Result<[usize; 2]> {
     Ok([server, flood])
 }
 
-/// Converts the words to arguments of a command.
+/// Converts string slices to the owned arguments of a command.
 pub(super) fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// Formats a duration for the command line.
+/// Formats a duration as a command-line value in milliseconds.
 pub(super) fn milliseconds(seconds: f64) -> String {
     format!("{}ms", (seconds * 1000.0).round() as u64)
 }

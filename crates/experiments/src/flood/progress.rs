@@ -1,4 +1,4 @@
-//! Progress of the measurements.
+//! Shows the progress of the measurements.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -11,16 +11,17 @@ pub(super) fn rate(pps: Option<u64>) -> String {
     pps.map_or_else(|| "maximum rate".to_owned(), |pps| number::si(pps as f64, "packets/s"))
 }
 
-/// A bar on a terminal, otherwise nothing.
+/// A progress bar on a terminal, otherwise nothing.
 pub(super) struct Progress(Option<ProgressBar>);
 
 impl Progress {
-    /// Creates a bar for this number of measurements.
+    /// Creates a progress bar for this number of measurements.
     pub(super) fn new(cells: usize) -> Progress {
         Progress(std::io::stderr().is_terminal().then(|| {
             let target = ProgressDrawTarget::stderr();
             let bar = ProgressBar::with_draw_target(Some(cells as u64), target);
-            // The template is a constant. If it is invalid, the default style is used.
+            // The template is a constant that is valid. If it were not, the default style would be
+            // used.
             if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {eta:>4}  {msg}")
             {
                 bar.set_style(style);

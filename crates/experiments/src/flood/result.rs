@@ -1,4 +1,4 @@
-//! Computes figures from measurements: each arm compared with the baseline of the same round and
+//! Computes figures from measurements: the ratio of each arm to the baseline of the same round and
 //! rate.
 
 use equic_report::stats::Sample;
@@ -8,30 +8,30 @@ use super::cell::{Cell, Clients};
 use super::plan::{Arm, FloodPlan};
 use super::rows::{self, Group, Ratio};
 
-/// Target for the gateway: minimum share of the baseline's requests.
+/// Target for the gateway: minimum requests per second, as a share of the baseline's.
 pub(super) const AIM_THROUGHPUT: f64 = 0.99;
 /// Target for the gateway: maximum 99th percentile, as a multiple of the baseline's.
 pub(super) const AIM_P99: f64 = 1.1;
 
-/// `data` of schema equic.lab.bench/1.
+/// The content of `data` in the result (schema equic.lab.bench/1).
 pub(super) type Bench = rows::Bench<FloodPlan, Arm, Clients, Figures>;
-/// A row of the table.
+/// A row of the table: an arm under a flood of one rate.
 pub(super) type Row = rows::Row<Arm, Figures>;
 
 /// Figures of an arm under a flood of one rate.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Figures {
-    /// Median over the rounds.
+    /// Successful requests per second: median of the rounds.
     pub requests_per_s: Option<f64>,
     pub p99_ms: Option<f64>,
     pub server_cpu_percent: Option<f64>,
-    /// Number of failed requests in all rounds. The next field is the number of all requests.
+    /// Number of failed requests in all rounds. `requests` is the number of all requests.
     pub failures: u64,
     pub requests: u64,
-    /// Requests per second, as a share of the baseline's in the same round.
+    /// Requests per second, divided by those of the baseline in the same round.
     pub throughput: Option<Ratio>,
-    /// 99th percentile of the durations, as a multiple of the baseline's in the same round. Rounds
-    /// without a successful request have none.
+    /// 99th percentile of the durations, divided by that of the baseline in the same round. Rounds
+    /// without a successful request are left out.
     pub p99: Option<Ratio>,
 }
 
@@ -91,8 +91,8 @@ mod tests {
 
     #[test]
     fn every_round_is_compared_with_its_own_baseline() {
-        // A machine that slows down: the ratio of the medians would be 0.75, but in each round it
-        // is 0.5.
+        // These figures are of a machine that becomes slower: the ratio of the medians would be
+        // 0.75, but in each round it is 0.5.
         let mut cells = Vec::new();
         let speeds = [4000.0, 2000.0, 1000.0, 500.0, 250.0, 125.0];
         for (round, speed) in speeds.into_iter().enumerate() {
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!((throughput.median, row.p99.unwrap().median), (0.5, 3.0));
         assert_eq!(throughput.interval, Some(Interval { low: 0.5, high: 0.5 }));
         assert_eq!((row.requests_per_s, row.requests, row.failures), (Some(375.0), 60, 0));
-        // Intervals of 5 rounds would cover less than 95 %.
+        // With 5 rounds, an interval would cover the median with less than 95 %.
         cells.truncate(10);
         let row = figures(&Group::of(&cells, Arm::Gateway, None));
         assert_eq!(row.throughput.map(|ratio| (ratio.median, ratio.interval)), Some((0.5, None)));

@@ -1,4 +1,4 @@
-//! Order of the measurements, for all kinds of floods.
+//! Decides the order of the measurements, for all kinds of floods.
 
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
@@ -8,10 +8,10 @@ use super::arms::Arms;
 use super::progress::Progress;
 use crate::failure::Result;
 
-/// Measures every arm at every rate in each round. A rate is in Initial packets per second; `None`
-/// is as fast as the attacker's CPU can send. Each round has its own random order, so that a
-/// machine that gets warmer or busier does not bias the arms that come last. The same `seed` gives
-/// the same orders.
+/// Measures every arm at every rate in each round. A rate is in Initial packets per second, and
+/// `None` means as fast as the attacker's CPU can send. Each round has another random order, so
+/// that a machine that gets warmer or busier does not bias the arms that come last. The same `seed`
+/// gives the same orders.
 pub(super) fn measure_all<A: Arms, C>(
     rates: &[Option<u64>],
     rounds: usize,

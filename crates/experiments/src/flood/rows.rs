@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::arms::Arms;
 use super::steps::Cell;
 
-/// Median of a ratio over the rounds, with its 95 % confidence interval. Fewer than 6 rounds have no interval.
+/// Median of a ratio over the rounds, with its 95 % confidence interval. With fewer than 6 rounds,
+/// there is no interval.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Ratio {
     pub median: f64,
@@ -15,14 +16,14 @@ pub(super) struct Ratio {
 }
 
 impl Ratio {
-    /// Returns the median of the rounds' ratios. Returns `None` without rounds.
+    /// Returns the median of the rounds' ratios, or `None` if there are no rounds.
     pub(super) fn of(ratios: &Sample) -> Option<Ratio> {
         Some(Ratio { median: ratios.median()?, interval: ratios.median_95() })
     }
 }
 
-/// Result of a comparison with plan `P` and arms `A`. `C` is the clients' result of one
-/// measurement, `F` the figures over all rounds.
+/// Result of a comparison with plan `P` and arms `A`. `C` is the clients' result in one
+/// measurement, and `F` has the figures over all rounds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Bench<P, A, C, F> {
     pub plan: P,
@@ -36,9 +37,10 @@ pub(super) struct Bench<P, A, C, F> {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Row<A, F> {
     pub arm: A,
-    /// Requested Initial packets per second. Null: as fast as the CPU can send.
+    /// Requested rate of the flood in Initial packets per second. Null means as fast as the CPU can
+    /// send.
     pub flood_pps: Option<u64>,
-    /// Initial packets per second that were sent, as median over the rounds.
+    /// Initial packets per second that were really sent: median of the rounds.
     pub sent_pps: Option<f64>,
     #[serde(flatten)]
     pub figures: F,
@@ -63,8 +65,8 @@ impl<'a, A: Arms, C> Group<'a, A, C> {
         self.cells.iter().filter(move |cell| cell.arm == arm && cell.flood_pps == pps)
     }
 
-    /// Returns each measurement, preceded by the baseline's of the same round. Rounds without a
-    /// baseline are skipped.
+    /// Returns pairs of measurements: the baseline's, and the arm's of the same round. Rounds
+    /// without a baseline are skipped.
     pub(super) fn pairs(&self) -> impl Iterator<Item = (&'a Cell<A, C>, &'a Cell<A, C>)> {
         let baseline = Group::of(self.cells, A::BASELINE, self.flood_pps);
         self.cells().filter_map(move |cell| {

@@ -1,4 +1,4 @@
-//! The result as a table.
+//! Formats the result as a table.
 
 use equic_report::number;
 use equic_report::stats::Interval;
@@ -52,7 +52,7 @@ pub(super) fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// Formats the target.
+/// Formats the target for the gateway.
 pub(super) fn aim() -> String {
     format!(
         "target for the gateway: at least {:.0} % of the baseline's requests, p99 at most {AIM_P99} times",
@@ -60,7 +60,8 @@ pub(super) fn aim() -> String {
     )
 }
 
-/// Returns the first column: the rate, which only the row of its first arm shows.
+/// Returns the text of the first column: the rate of the flood. Only the row of the first arm at
+/// this rate shows it.
 pub(super) fn flood<A: Arms>(arm: A, pps: Option<u64>) -> String {
     if arm == A::BASELINE { rate(pps) } else { String::new() }
 }
@@ -70,7 +71,8 @@ pub(super) fn figure(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| number::MISSING.to_owned(), |value| format!("{value:.digits$}"))
 }
 
-/// Formats a ratio and its interval, each multiplied by `scale`: 100 for per cent. A dash stands for no interval.
+/// Formats a ratio and its interval, each multiplied by `scale` (100 for percent). If there is no
+/// interval, shows a dash.
 pub(super) fn ratio(ratio: Option<Ratio>, scale: f64, digits: usize) -> (String, String) {
     let Some(Ratio { median, interval }) = ratio else { return Default::default() };
     let text = |value: f64| format!("{:.digits$}", scale * value);

@@ -1,5 +1,5 @@
-//! Steps of a measurement, for all kinds of floods: starts and watches the parts, and measures the
-//! server's work.
+//! The steps of a measurement, for all kinds of floods: starting and watching the child processes,
+//! and measuring the server's work.
 
 use std::time::{Duration, Instant};
 
@@ -13,12 +13,12 @@ use super::plan::{ATTACKER, BYSTANDER};
 use crate::failure::{Failure, Result};
 use crate::part::{PATIENCE, Part, Placement};
 
-/// Time between two polls of the parts' output.
+/// Time between two polls of the processes' output.
 const LOOK: Duration = Duration::from_millis(20);
-/// Time between the start of the flood and that of the client. The initial burst of a rate is over
-/// by then.
+/// Time between the start of the flood and that of the client. The initial burst that a rate limit
+/// allows is over by then.
 const LEAD: Duration = Duration::from_secs(1);
-/// Number of packets at the target after which the flood has arrived.
+/// The flood has arrived when its target has received this many packets.
 const ARRIVED: u64 = 1_000;
 
 /// The lab and the plan, which every measurement needs.
@@ -32,9 +32,10 @@ pub(super) struct BenchStage<'a, P> {
 pub(super) struct Cell<A, C> {
     pub round: usize,
     pub arm: A,
-    /// Requested Initial packets per second. Null: as fast as the CPU can send.
+    /// Requested rate of the flood in Initial packets per second. Null means as fast as the CPU can
+    /// send.
     pub flood_pps: Option<u64>,
-    /// Initial packets per second that were sent.
+    /// Initial packets per second that the flood really sent.
     pub sent_pps: f64,
     #[serde(flatten)]
     pub clients: C,
@@ -44,15 +45,15 @@ pub(super) struct Cell<A, C> {
     pub dropped: Option<u64>,
 }
 
-/// Work of the server in an interval.
+/// Work of the server during a measurement.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Work {
-    /// CPU time of the server, in per cent of one CPU.
+    /// CPU time of the server, in percent of one CPU.
     #[serde(rename = "server_cpu_percent")]
     pub cpu_percent: f64,
     /// Datagrams that reached the server's socket.
     pub datagrams: u64,
-    /// Datagrams dropped because the buffer of the server's socket was full.
+    /// Datagrams that were dropped because the buffer of the server's socket was full.
     pub socket_full: u64,
 }
 
@@ -90,13 +91,13 @@ fn received(host: &Namespace) -> Result<u64> {
     Ok(net.interfaces.get(IFNAME).map_or(0, |interface| interface.rx_packets))
 }
 
-/// Waits for the time between the flood and the client. No part may end meanwhile.
+/// Waits for [`LEAD`] after the start of the flood. Fails if a child process ends meanwhile.
 pub(super) fn lead(parts: &mut [&mut Part]) -> Result {
     watch(parts, LEAD, || Ok(false)).map(drop)
 }
 
-/// Reads the output of parts, none of which may end, until `done` returns true. Returns false after
-/// `time`.
+/// Reads the output of child processes until `done` returns true. Fails if one of them ends.
+/// Returns false if `done` does not return true within `time`.
 pub(super) fn watch(
     parts: &mut [&mut Part],
     time: Duration,
@@ -122,14 +123,14 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Reads the counters.
+    /// Reads the counters of the server and its host.
     pub(super) fn read(lab: &Lab, server: &Part) -> Result<Counters> {
         Ok(Counters { net: NetCounters::of(lab.server())?, cpu: ProcessCpu::of(server.pid()) })
     }
 
-    /// Returns the work since `before`, in an interval of this many seconds.
+    /// Returns the server's work since `before`, in an interval of this many seconds.
     pub(super) fn since(&self, before: &Counters, seconds: f64) -> Work {
-        // The CPU time of a process is not available after its end.
+        // After the end of a process, its CPU time is no longer available.
         let cpu = self.cpu.as_ref().zip(before.cpu.as_ref());
         let cpu = cpu.map_or(0.0, |(after, before)| after.seconds() - before.seconds());
         let grown =

@@ -1,9 +1,9 @@
-//! `equic-lab reproduce`: repeats the experiments of papers.
+//! `equic-lab reproduce`: repeats the experiments of four papers.
 //!
 //! * `gateway`: quotas in user space and in the kernel, under attack. `highway`: buffers, offloads
 //!   and AES instructions, for QUIC and TCP. `nsquic`: QUIC and TCP in virtual time. `plugins`:
 //!   protocol plugins.
-//! * `readme`: puts results into an experiment's README.
+//! * `readme`: writes results into an experiment's README.
 
 mod gateway;
 mod highway;
@@ -64,14 +64,14 @@ pub(crate) struct OutputOptions {
 }
 
 impl OutputOptions {
-    /// Returns true if a document is printed to standard output. In this case, nothing else
-    /// may be printed there.
+    /// Returns true if the result is printed to standard output as a document. Nothing else may be
+    /// printed there then.
     fn is_document(&self) -> bool {
         self.json || self.markdown
     }
 
-    /// Writes the tables into the README, and prints the requested document. Returns false if no
-    /// document was requested, so that the experiment prints its own output.
+    /// Writes the tables into the README if requested, and prints the requested document. Returns
+    /// false if no document was requested. The experiment then prints its own output.
     fn tell<T: Serialize>(&self, report: &Report<T>, markdown: String) -> Result<bool> {
         if let Some(file) = &self.readme {
             readme::update(file, &markdown)?;
@@ -85,10 +85,10 @@ impl OutputOptions {
     }
 }
 
-/// Runs an experiment.
+/// Repeats the experiment of a paper.
 ///
 /// # Errors
-/// Fails if a part fails, or if its result cannot be written.
+/// Fails if a part of the experiment fails, or if its result cannot be written.
 pub fn run(command: &Command) -> Result {
     match command {
         Command::Gateway(args) => gateway::run(args),
@@ -98,7 +98,7 @@ pub fn run(command: &Command) -> Result {
     }
 }
 
-/// Returns a flag that SIGINT, SIGTERM and SIGHUP set from now on.
+/// Returns a flag. From now on, SIGINT, SIGTERM and SIGHUP set it.
 fn until_signal() -> Result<Arc<AtomicBool>> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let stop = Arc::new(AtomicBool::new(false));
@@ -109,10 +109,10 @@ fn until_signal() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Time between two polls of a part.
+/// Time between two polls of a part's process.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Waits for the process of a part, and sends `signal` to it once `stop` is set. Returns its exit
+/// Waits for the process of a part, and sends `signal` to it when `stop` is set. Returns the exit
 /// status, and whether the signal was sent.
 fn wait(
     child: &mut Child,
@@ -126,7 +126,7 @@ fn wait(
         }
         if stop.load(Ordering::Relaxed) && !told {
             told = true;
-            // This fails only if the process has just ended.
+            // This fails only if the process has just ended, which is not an error.
             let _ = kill(Pid::from_raw(child.id().cast_signed()), signal);
         }
         std::thread::sleep(LOOK);
@@ -142,7 +142,7 @@ fn make_folder(folder: &Path) -> Result {
 /// Maximum size of a stored result as text, in bytes.
 const MOST_TEXT: u64 = 1 << 30;
 
-/// Reads a stored result, compressed by gzip or not.
+/// Reads a stored result, which may be compressed with gzip.
 fn read<T: DeserializeOwned>(stored: &Path, schema: &str) -> Result<Report<T>> {
     let failed = |why: &dyn std::fmt::Display| {
         Failure::because(format_args!("cannot read {}", stored.display()), why)
@@ -153,7 +153,7 @@ fn read<T: DeserializeOwned>(stored: &Path, schema: &str) -> Result<Report<T>> {
     Report::from_json(&text, &schema).map_err(|error| failed(&error))
 }
 
-/// Returns the text of a file that may be compressed by gzip.
+/// Returns the text of a file that may be compressed with gzip.
 fn plain(bytes: Vec<u8>) -> std::io::Result<String> {
     /// The first bytes of every gzip file (RFC 1952 s.2.3.1).
     const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -168,8 +168,8 @@ fn plain(bytes: Vec<u8>) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Writes a report into a folder, as result.json.gz. The same report gives the same bytes. Removes
-/// an uncompressed report in the folder, so that there is only one.
+/// Writes a report into a folder, as result.json.gz. The same report always gives the same bytes.
+/// Removes an uncompressed report from the folder, so that only one remains.
 fn write_compressed<T: Serialize>(report: &Report<T>, folder: &Path) -> Result {
     let path = folder.join("result.json.gz");
     let failed = |error| Failure::because(format_args!("cannot write {}", path.display()), error);
@@ -183,8 +183,8 @@ fn write_compressed<T: Serialize>(report: &Report<T>, folder: &Path) -> Result {
     }
 }
 
-/// Writes plots into a folder, as SVG and, if this build draws them, as PNG. Returns the names of
-/// those with data.
+/// Writes plots into a folder as SVG, and also as PNG if this build supports it. Returns the names
+/// of the plots that have data.
 fn draw(
     plots: impl IntoIterator<Item = (&'static str, Result<Svg, PlotError>)>,
     out: &Path,
@@ -196,7 +196,7 @@ fn draw(
                 plot.write_into(out, name, 1.5)?;
                 written.push(name);
             }
-            // A small experiment may have no data for a plot.
+            // In a small experiment, a plot may have no data.
             Err(PlotError::Empty(_) | PlotError::NothingPositive(_)) => {}
             Err(error) => return Err(error.into()),
         }

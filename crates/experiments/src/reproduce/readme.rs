@@ -1,13 +1,13 @@
-//! Updates the results in a README, between two marks.
+//! Updates the results in a README, which are between two marker lines.
 
 use std::path::Path;
 
 use crate::failure::{Failure, Result};
 
-/// Marks around the text that `--readme` replaces.
+/// The marker lines before and after the text that `--readme` replaces.
 const MARKS: [&str; 2] = ["<!-- results: begin -->", "<!-- results: end -->"];
 
-/// Replaces the text between the marks in a file.
+/// Replaces the text between the marker lines in a file.
 pub(super) fn update(path: &Path, markdown: &str) -> Result {
     let failed = |what: &str, why: String| {
         Failure::because(format_args!("cannot {what} {}", path.display()), why)

@@ -1,4 +1,5 @@
-//! Legitimate clients: long-lived HTTP/3 connections with occasional requests. Each must stay open.
+//! Legitimate clients of the endurance test: long-lived HTTP/3 connections with occasional
+//! requests. Each connection must stay open.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,17 +16,17 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::failure::{Failure, Result};
 
-/// Timeout of a request, far longer than an answer takes, even if an interface is down or the
-/// machine is busy.
+/// Timeout of a request. It is far longer than a response takes, even if an interface is down or
+/// the machine is busy.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Pause between two requests of a connection.
+/// Pause between two requests on a connection.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Pause between two attempts to connect. A killed server is restarted soon.
+/// Pause between two attempts to connect. It is short, because a killed server is restarted soon.
 const RETRY: Duration = Duration::from_millis(200);
-/// Paths of the requests. The larger response takes several full packets.
+/// Paths that the clients request. The larger response takes several full packets.
 const PATHS: [&str; 3] = ["/bytes/1", "/bytes/40000", "/health"];
 
-/// Results of all groups so far.
+/// Results of all groups of clients so far.
 #[derive(Default)]
 pub(super) struct Ledger {
     pub opened: AtomicU64,
@@ -50,7 +51,7 @@ pub(super) struct Fleet {
     pub ledger: Arc<Ledger>,
 }
 
-/// Connections to one server from one address.
+/// A group of connections from one address to one server.
 pub(super) struct Group {
     end: watch::Sender<bool>,
     open: Arc<AtomicU64>,
@@ -64,15 +65,15 @@ impl Fleet {
             .worker_threads(1)
             .enable_all()
             .on_thread_start(move || {
-                // In another namespace, a thread would not find the server, and its connections
-                // would fail.
+                // Threads must be in the host's namespace. In another one, they would not find the
+                // server.
                 let _ = inside.enter();
             })
             .build()?;
         Ok(Fleet { runtime, ledger: Arc::clone(ledger) })
     }
 
-    /// Opens connections, and keeps them open until they are closed explicitly.
+    /// Opens connections to a server. They stay open until the group is closed explicitly.
     pub(super) fn open(&self, from: IpAddr, server: SocketAddr, count: usize) -> Result<Group> {
         let config = ClientConfig {
             trust: Trust::Insecure,
@@ -99,7 +100,8 @@ impl Fleet {
         Ok(Group { end, tasks: tasks.collect(), open })
     }
 
-    /// Closes a group in order: the server is notified. Also used before a server is killed.
+    /// Closes a group of connections in order, so that the server is notified. Also used before a
+    /// server is killed.
     pub(super) fn close(&self, group: Group) -> Result {
         group.end.send_replace(true);
         for task in group.tasks {
@@ -152,7 +154,7 @@ async fn hold(
         request += 1;
         let answered = tokio::select! {
             answered = timeout(PATIENCE, get(&connection, path)) => answered,
-            // If the group is closed, the result of the request does not matter.
+            // The group is being closed, so the result of the request does not matter.
             _ = ended.wait_for(|ended| *ended) => break,
         };
         match answered {
@@ -169,7 +171,7 @@ async fn hold(
     connection.close();
 }
 
-/// Retries until it succeeds, because a server may be starting.
+/// Connects to a server. Retries until it succeeds, because the server may be starting.
 async fn connect(client: &Client, url: &str) -> Result<Connection, String> {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -3,10 +3,12 @@
 //! The lab has servers that have joined a gateway, and clients with long-lived connections. During
 //! the test, servers are killed, a second gateway starts and stops, limits and lists change, the
 //! interface goes down and gets another MTU, and a flood from spoofed sources fills the tables. At
-//! the end, everything must be in order: `Outcome` lists the checks.
+//! the end, the connections must have survived and nothing may be left behind. `Outcome` lists the
+//! checks.
 //!
-//! * `stage`: the parts and the disturbances; `clients`: the connections that must stay open.
-//! * `watch`: memory and descriptors over time; `objects`: BPF objects before and after.
+//! * `stage`: the child processes and the disturbances. `clients`: the connections that must stay
+//!   open.
+//! * `watch`: memory and descriptors over time. `objects`: BPF objects before and after.
 
 mod clients;
 mod objects;
@@ -34,16 +36,17 @@ use stage::{Churn, SoakStage};
 use watch::{Series, Trend, Unit};
 
 const SCHEMA: &str = "equic.lab.soak/1";
-/// Number of sources of a flood of ten minutes. A shorter one has fewer.
+/// Number of spoofed sources in a flood of ten minutes. A shorter flood has proportionally fewer.
 const SOURCES: u64 = 10_000_000;
 const SOURCES_IN: Duration = Duration::from_secs(600);
 /// Maximum duration of the flood, as a multiple of the duration of the test.
 const LONGER: u32 = 4;
 /// Pause between two disturbances.
 const PAUSE: Duration = Duration::from_millis(1500);
-/// Interval of memory samples.
+/// Time between two samples of memory and descriptors.
 const TICK: Duration = Duration::from_secs(1);
-/// Timeout for the counts to agree after the disturbances, because packets are still in flight.
+/// Maximum time to wait until the connection counts agree after the disturbances. Packets may still
+/// be in flight.
 const SETTLE: Duration = Duration::from_secs(30);
 
 /// Stresses a gateway with killed servers, changed settings, interface changes and a flood, and
@@ -65,36 +68,36 @@ pub struct Args {
     json: bool,
 }
 
-/// A condition that must hold.
+/// A check: a condition that must hold.
 #[derive(Serialize)]
 struct Check {
     name: String,
     passed: bool,
-    /// Description of the actual state.
+    /// Description of the state that was found.
     found: String,
 }
 
-/// Result of the test.
+/// Result of the endurance test.
 #[derive(Serialize)]
 struct Outcome {
     passed: bool,
     seconds: f64,
     checks: Vec<Check>,
     churn: Churn,
-    /// Number of connections that clients opened. The next field is the number of requests answered
-    /// on them.
+    /// Number of connections that clients opened. `requests` is the number of requests that were
+    /// answered on these connections.
     connections: u64,
     requests: u64,
     tallies: Tallies,
     trends: Vec<(String, Unit, Trend)>,
-    /// All samples of memory and descriptors.
+    /// All sampled values over time.
     series: Vec<Series>,
 }
 
-/// Runs the test, and reports the checks.
+/// Runs the endurance test, and reports its checks.
 ///
 /// # Errors
-/// Fails without root, or if a check or a part fails.
+/// Fails without root, or if a check or a child process fails.
 pub fn run(args: &Args) -> Result {
     if !(Duration::from_secs(20)..=Duration::from_secs(3600)).contains(&args.duration) {
         return Err(Failure::usage("--duration must be from 20s to 1h"));
@@ -158,7 +161,7 @@ fn soak(args: &Args) -> Result<Outcome> {
     })
 }
 
-/// Takes samples during the test.
+/// Samples memory and descriptors during the test.
 struct Watcher {
     begun: Instant,
     gateway: u32,
@@ -200,8 +203,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// Causes disturbances and takes samples until the time is over. Then makes the checks for
-    /// which all parts must run.
+    /// Causes disturbances and takes samples until the time is over. Then makes those checks for
+    /// which all processes must still run.
     fn endure<'a>(
         &mut self,
         mut stage: SoakStage<'a>,
@@ -221,7 +224,7 @@ impl Watcher {
         self.begun = Instant::now();
         loop {
             let now = self.begun.elapsed();
-            // On a busy machine the flood may need longer.
+            // On a busy machine, the flood may take longer than the test.
             if now >= args.duration && (now >= args.duration * LONGER || stage.flooded()?) {
                 break;
             }
@@ -265,7 +268,7 @@ impl Watcher {
     }
 }
 
-/// Ends the test: compares the connections of clients, ledgers and servers.
+/// Ends the test. Checks that clients, ledgers and servers agree on the number of connections.
 fn end(mut stage: SoakStage<'_>, ledger: &Ledger, checks: &mut Vec<Check>) -> Result {
     for server in &stage.servers {
         server.groups.iter().try_for_each(clients::Group::await_open)?;
@@ -290,7 +293,7 @@ fn end(mut stage: SoakStage<'_>, ledger: &Ledger, checks: &mut Vec<Check>) -> Re
     Ok(())
 }
 
-/// Checks that all ledgers in total, and all sources in total, have `truth` connections.
+/// Checks that all ledgers together, and all sources together, have `truth` connections.
 fn agree(stage: &SoakStage<'_>, truth: u64, name: &str, checks: &mut Vec<Check>) -> Result {
     let deadline = Instant::now() + SETTLE;
     loop {
@@ -320,7 +323,8 @@ fn bar(duration: Duration) -> Option<ProgressBar> {
     std::io::stderr().is_terminal().then(|| {
         let target = ProgressDrawTarget::stderr();
         let bar = ProgressBar::with_draw_target(Some(duration.as_secs()), target);
-        // The template is a constant. If it is invalid, the default style is used.
+        // The template is a constant that is valid. If it were not, the default style would be
+        // used.
         if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent:>3} %  {eta} left") {
             bar.set_style(style);
         }

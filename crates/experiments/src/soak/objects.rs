@@ -1,5 +1,5 @@
-//! The kernel's BPF programs, maps and links, as listed by bpftool(8): those that were left behind,
-//! and the memory of maps.
+//! Lists the kernel's BPF programs, maps and links with bpftool(8), to find those that were left
+//! behind, and the memory of maps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -14,13 +14,13 @@ use crate::failure::{Failure, Result};
 const GRACE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Names of the kinds in bpftool, and of their IDs in /proc/PID/fdinfo.
+/// Kinds of objects: the name in bpftool's commands, and the name of the ID in /proc/PID/fdinfo.
 const KINDS: [(&str, &str); 3] = [("prog", "prog_id"), ("map", "map_id"), ("link", "link_id")];
 
-/// A kind and an ID. The kernel does not reuse IDs.
+/// The kind and the ID of a BPF object. The kernel does not reuse IDs.
 pub(super) type Object = (&'static str, u64);
 
-/// All objects, with their names.
+/// All BPF objects that exist, with their names.
 pub(super) struct Objects(BTreeMap<Object, String>);
 
 impl Objects {
@@ -36,8 +36,8 @@ impl Objects {
         Ok(Objects(all))
     }
 
-    /// Returns the objects that exist now, were not in `self`, and are not held by another process.
-    /// Waits for them to disappear.
+    /// Returns the objects that exist now but not in `self`, and that no other process holds. Waits
+    /// some time for such objects to disappear.
     pub(super) fn left_over(&self) -> Result<Vec<String>> {
         let deadline = Instant::now() + GRACE;
         loop {
@@ -57,7 +57,7 @@ impl Objects {
     }
 }
 
-/// Returns the maps of a program.
+/// Returns the IDs of a program's maps.
 pub(super) fn maps_of(program: u64) -> Result<Vec<u64>> {
     let rows = bpftool(&["prog", "show", "id", &program.to_string()])?;
     let ids = rows.first().and_then(|row| row["map_ids"].as_array()).cloned().unwrap_or_default();
@@ -71,7 +71,7 @@ pub(super) fn memory_of(maps: &[u64]) -> Result<u64> {
     Ok(rows.iter().filter(|row| of(row)).filter_map(|row| row["bytes_memlock"].as_u64()).sum())
 }
 
-/// Runs bpftool. Returns a list, or one object.
+/// Runs bpftool. Returns the objects that it lists, or the only one that it shows.
 fn bpftool(args: &[&str]) -> Result<Vec<Value>> {
     let failed = |why: String| {
         Failure::because(format_args!("`bpftool {}`", args.join(" ")), why)
@@ -87,7 +87,8 @@ fn bpftool(args: &[&str]) -> Result<Vec<Value>> {
         let value: Option<Value> = serde_json::from_slice(&output.stdout).ok();
         match value {
             Some(Value::Array(rows)) => return Ok(rows),
-            // If an object disappears while bpftool creates the list, the whole result is an error.
+            // If an object disappears while bpftool creates the list, bpftool reports only an
+            // error.
             Some(error) if error.get("error").is_some() && attempts < 20 => attempts += 1,
             Some(one) if one.get("error").is_none() => return Ok(vec![one]),
             _ => {
@@ -98,8 +99,8 @@ fn bpftool(args: &[&str]) -> Result<Vec<Value>> {
     }
 }
 
-/// Objects held by processes other than this one (its children have ended), including the maps of
-/// held programs.
+/// Returns the objects that processes other than this one hold, including the maps of held
+/// programs. The children of this process have ended.
 fn held() -> Result<BTreeSet<Object>> {
     let own = std::process::id();
     let mut held = BTreeSet::new();
@@ -111,7 +112,7 @@ fn held() -> Result<BTreeSet<Object>> {
         if pid == own {
             continue;
         }
-        // A process may end meanwhile.
+        // The process may have ended meanwhile.
         let Ok(files) = std::fs::read_dir(entry.path().join("fdinfo")) else { continue };
         for file in files.flatten() {
             let text = std::fs::read_to_string(file.path()).unwrap_or_default();
@@ -127,8 +128,8 @@ fn held() -> Result<BTreeSet<Object>> {
     Ok(held)
 }
 
-/// Returns the objects that a file descriptor refers to. The fdinfo of a link also names its
-/// program.
+/// Parses a file of /proc/PID/fdinfo. Returns the BPF objects that the descriptor refers to. If it
+/// refers to a link, the file also names the link's program.
 fn objects_in(fdinfo: &str) -> Vec<Object> {
     let object = |line: &str| {
         let (key, value) = line.split_once(':')?;

@@ -1,6 +1,6 @@
-//! The parts of the test, and the disturbances: servers are killed, gateways start and stop, limits
-//! and lists change, the interface goes down and gets another MTU, and a flood fills the tables all
-//! the time.
+//! The processes of the endurance test, and the disturbances: servers are killed, gateways start
+//! and stop, limits and lists change, the interface goes down and gets another MTU, and a flood
+//! fills the tables all the time.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -18,18 +18,19 @@ use crate::part::{Part, Placement};
 
 /// Ports of the servers. The first server is never killed.
 pub(super) const PORTS: [u16; 3] = [443, 444, 445];
-/// Number of connections in each group of clients.
+/// Number of connections in a group of clients.
 pub(super) const EACH: usize = 6;
-/// Duration for which the interface is down each time.
+/// Duration of each interruption of the interface.
 const DOWN: Duration = Duration::from_millis(300);
-/// Interface of the second gateway.
+/// Name of the second gateway's interface.
 const SECOND: &str = "soak1";
-/// Source prefix of the flood. Every packet has another random /64 of the 2^32 in it. In ten
-/// million packets, about one in a thousand occurs twice. The flood also has some sources that
-/// occur repeatedly.
+/// Prefix of the flood's source addresses. Each packet is from a random one of the 2^32 /64
+/// prefixes in it. Among ten million packets, about one in a thousand has a prefix that occurs
+/// twice. The flood also has some sources that occur repeatedly.
 const SPOOFED6: &str = "2001:db8::/32";
 const SPOOFED4: &str = "198.18.0.0/21";
-/// Settings that are changed while the gateway runs, in turn. None may affect open connections.
+/// Settings that are changed in turn while the gateway runs. None of them may affect open
+/// connections.
 const SETTINGS: [(&str, &str); 12] = [
     ("max_connections", "8"),
     ("new_per_source", "5/s burst 10"),
@@ -45,7 +46,7 @@ const SETTINGS: [(&str, &str); 12] = [
     ("version_negotiation", "off"),
 ];
 
-/// Number of disturbances, by kind.
+/// Number of disturbances of each kind.
 #[derive(Clone, Copy, Default, Serialize)]
 pub(super) struct Churn {
     pub servers_killed: u32,
@@ -71,16 +72,16 @@ pub(super) struct SoakStage<'a> {
     second: Option<Part>,
     pub servers: Vec<Server>,
     floods: Vec<Part>,
-    /// Clients whose connections stay open from the beginning to the end.
+    /// Clients whose connections stay open during the whole test.
     steady: Fleet,
-    /// Clients whose connections end with their servers.
+    /// Clients whose connections end when their server is killed.
     restless: Fleet,
     cpus: Vec<usize>,
     moves: usize,
     /// Number of source addresses of the flood.
     sources: u64,
     pub churn: Churn,
-    /// Network settings of the server that the kernel forgets when an interface goes down.
+    /// Routes and neighbours of the server, which the kernel forgets when an interface goes down.
     network: String,
 }
 
@@ -103,7 +104,8 @@ impl<'a> SoakStage<'a> {
         let mut gateway = Part::start("gateway", &placement(host, &cpus, 0), &args)?;
         let ready = gateway.ready()?;
         let control = Control::open(Some(&ready["program_id"].to_string()))?;
-        // Clients that connect again during the flood must be exempt from the limits on the flood.
+        // Some clients connect again during the flood. They must be exempt from the limits that
+        // apply to it.
         for address in [IpAddr::from(lab.client(1).ipv4), IpAddr::from(lab.client(1).ipv6)] {
             control.allow(IpNet::from(address), None)?;
         }
@@ -133,7 +135,7 @@ impl<'a> SoakStage<'a> {
         Ok(stage)
     }
 
-    /// Starts a server, and its clients' connections.
+    /// Starts a server and the connections of its clients.
     fn serve(&self, port: u16) -> Result<Server> {
         let host = self.lab.server();
         let listen = format!("[::]:{port}");
@@ -161,8 +163,8 @@ impl<'a> SoakStage<'a> {
         Ok(Server { part, port, groups: groups.into_iter().collect::<Result<_>>()? })
     }
 
-    /// Floods from this number of spoofed sources within `seconds`, or `longest` if necessary, and
-    /// from some repeated sources.
+    /// Starts a flood from this number of spoofed sources, and from some repeated ones. It takes
+    /// `seconds`, or up to `longest` if it is slower than planned.
     pub(super) fn flood(&mut self, sources: u64, seconds: u64, longest: u64) -> Result {
         let host = self.lab.client(2);
         let server = self.lab.server();
@@ -190,7 +192,8 @@ impl<'a> SoakStage<'a> {
             "--target",
             &server.socket_address(host.ipv6.into(), PORTS[0]).to_string(),
         ]);
-        // Sources are random, so a few occur twice. Packets are lost while the interface is down.
+        // The limits leave some room: sources are random, so a few occur twice, and packets are
+        // lost while the interface is down.
         initial.extend(limits(pps + pps / 10 + 1, sources + sources / 8));
         let mut garbage = words(&[
             "net",
@@ -208,7 +211,7 @@ impl<'a> SoakStage<'a> {
         Ok(())
     }
 
-    /// Checks that all parts are running.
+    /// Checks that all processes are running.
     pub(super) fn look(&mut self) -> Result {
         self.gateway.look(false)?;
         self.servers.iter_mut().try_for_each(|server| server.part.look(false))?;
@@ -254,7 +257,7 @@ impl<'a> SoakStage<'a> {
         for group in server.groups {
             self.restless.close(group)?;
         }
-        // Waits for the process, which is already dead.
+        // Dropping the part waits for its process, which was already killed.
         drop(server.part);
         let again = self.serve(server.port)?;
         self.servers.insert(number, again);
@@ -262,7 +265,8 @@ impl<'a> SoakStage<'a> {
         Ok(())
     }
 
-    /// Starts the second gateway, or ends it. Every second time, it is ended with SIGKILL.
+    /// Starts the second gateway, or ends it if it runs. It is ended with SIGKILL every second
+    /// time.
     fn turn_second_gateway(&mut self, round: usize) -> Result {
         let Some(second) = self.second.take() else {
             let args = gateway_args(&format!("{}-2", self.lab.id()), SECOND, &["443".to_owned()]);
@@ -274,7 +278,7 @@ impl<'a> SoakStage<'a> {
             return Ok(());
         };
         if round.is_multiple_of(2) {
-            // The process is killed when it is dropped.
+            // Dropping the part kills its process.
             drop(second);
         } else {
             second.stop();
@@ -373,7 +377,7 @@ fn ip(host: &Namespace, args: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Returns routes and neighbours as lines for `ip`.
+/// Returns the routes and neighbours of a host, as input lines for `ip`.
 fn remember(host: &Namespace) -> Result<String> {
     let mut lines = String::new();
     for family in ["-4", "-6"] {

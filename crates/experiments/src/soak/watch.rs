@@ -1,21 +1,22 @@
-//! Values that must not grow: samples over time, and their trend.
+//! Samples values that must not grow, and computes their trend.
 
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
 
-/// Share of a run that is ignored at its start, while caches and allocators fill.
+/// Share of the test that is ignored at its start, because caches and allocators fill then.
 const WARM_UP: f64 = 0.4;
-/// Minimum length of the ignored time in seconds. Incomplete handshakes are kept for 10 s.
+/// Minimum length of the ignored time at the start, in seconds. Incomplete handshakes are kept for
+/// 10 s.
 const WARM_UP_SECONDS: f64 = 15.0;
-/// Growth that is ignored, because allocators and the kernel allocate in chunks.
+/// Growth in bytes that is ignored, because allocators and the kernel allocate memory in chunks.
 const ALLOWED_BYTES: f64 = 4.0 * 1024.0 * 1024.0;
 /// Growth that is ignored, as a share of the value.
 const ALLOWED_SHARE: f64 = 0.05;
 /// Growth of the number of descriptors that is ignored, because a sample may include one that is
 /// about to be closed.
 const ALLOWED_DESCRIPTORS: f64 = 2.0;
-/// Minimum number of points for a slope.
+/// Minimum number of points from which a slope is computed.
 const FEWEST: usize = 6;
 
 /// Unit of the values in a series.
@@ -26,22 +27,22 @@ pub(super) enum Unit {
     Descriptors,
 }
 
-/// A value over time.
+/// A sampled value over time.
 #[derive(Serialize)]
 pub(super) struct Series {
     pub name: String,
     pub unit: Unit,
-    /// Seconds since the start, and the value at that time.
+    /// The samples: seconds since the start of the test, and the value at that time.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Trend of a series.
+/// Trend of a value over time.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Trend {
-    /// Number of points after the warm-up.
+    /// Number of samples after the warm-up.
     pub points: usize,
     pub median: f64,
-    /// Growth according to the slope, from the end of the warm-up to the end.
+    /// Growth between the end of the warm-up and the end of the test, according to the slope.
     pub growth: f64,
     pub allowed: f64,
     pub flat: bool,
@@ -57,7 +58,7 @@ impl Series {
     }
 
     /// Returns the trend of the series: the median of the slopes between all pairs of points (Theil
-    /// 1950, Sen 1968), which is robust against single outliers.
+    /// 1950, Sen 1968). Single outliers hardly affect it.
     pub(super) fn trend(&self) -> Trend {
         let end = self.points.last().map_or(0.0, |(at, _)| *at);
         let begin = (end * WARM_UP).max(WARM_UP_SECONDS);
@@ -119,9 +120,9 @@ mod tests {
         const MIB: f64 = 1024.0 * 1024.0;
         let noise = |second: u32| f64::from(second * 7919 % 101) / 101.0 * 8.0 * MIB;
         assert!(series(|second| 50.0 * MIB + noise(second)).flat);
-        // The series grows at the start, and then stays constant.
+        // This series grows at the start, and then stays constant.
         assert!(series(|second| 50.0 * MIB + f64::from(second.min(200)) * MIB).flat);
-        // The series has one outlier at the end.
+        // This series has one outlier at its end.
         assert!(series(|second| if second == 599 { 500.0 * MIB } else { 50.0 * MIB }).flat);
         let leak = series(|second| 50.0 * MIB + noise(second) + f64::from(second) * 20_000.0);
         assert!(!leak.flat && leak.growth > 6.0 * MIB, "{leak:?}");

@@ -1,4 +1,4 @@
-//! Follows a connection with its secrets, and decrypts its packets.
+//! Follows a connection, and decrypts its packets with the secrets of the key log.
 
 use std::net::SocketAddr;
 
@@ -11,12 +11,12 @@ use super::keys::{Keys, Suite};
 use super::tls::Messages;
 use super::{Content, Handshake, note_frames};
 
-/// Initial keys of a connection: for its first connection ID, for that of a Retry, and for another
-/// version.
+/// Maximum number of Initial keys of a connection: there are keys for its first connection ID, for
+/// that of a Retry, and for another version.
 const MAX_INITIAL_KEYS: usize = 8;
 
-/// Number of path IDs, from 0, with which decryption of a packet is tried. Endpoints here open two
-/// paths, and may replace one.
+/// Number of path IDs, starting from 0, with which decryption of a packet is tried. Endpoints in
+/// these cases open two paths, and may replace one.
 const PATHS: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) enum Space {
 
 /// A decrypted packet.
 pub(super) struct DecryptedPacket {
-    /// The path ID. 0 if there is only one path (RFC 10069).
+    /// The path ID, which is 0 if there is only one path (RFC 10069).
     pub(super) path: u32,
     pub(super) number: u64,
     pub(super) key_phase: bool,
@@ -40,17 +40,17 @@ pub(super) struct DecryptedShort {
     pub(super) content: DecryptedPacket,
 }
 
-/// State to decrypt the packets of one side of a connection.
+/// State for decrypting the packets of one side of a connection.
 #[derive(Default)]
 struct Side {
     initial: Messages,
     handshake: Messages,
     handshake_keys: Option<Keys>,
-    /// Keys of the first generation. Their header protection is valid for all generations.
+    /// 1-RTT keys of the first generation. Their header protection is valid for all generations.
     first: Option<Keys>,
-    /// Keys of the current generation, unless it is the first one.
+    /// 1-RTT keys of the current generation, unless that is the first one.
     current: Option<Keys>,
-    /// Largest packet number of Initial packets, and that of Handshake packets.
+    /// Largest packet numbers of Initial packets and of Handshake packets.
     largest: [Option<PacketNumber>; 2],
     /// Largest packet number of 1-RTT packets on each path.
     largest_on: [Option<PacketNumber>; PATHS],
@@ -101,7 +101,8 @@ impl Connection {
         if known || self.initial.len() >= MAX_INITIAL_KEYS {
             return;
         }
-        // Compatible version negotiation keeps the ID and changes the version (RFC 9368 s.2.3).
+        // Keys for both versions are derived, because compatible version negotiation keeps the ID
+        // and changes the version (RFC 9368 s.2.3).
         for version in [KnownVersion::V1, KnownVersion::V2] {
             if let Some(keys) = Keys::initial(version, dcid) {
                 self.initial.push((version, dcid.to_vec(), keys));
@@ -167,8 +168,8 @@ impl Connection {
         let side = self.sides.get_mut(at)?;
         let content = match &side.first {
             None => {
-                // The secrets belong to path 0, because there is no other path before the handshake
-                // is complete.
+                // The secrets are for path 0, because no other path exists before the handshake is
+                // complete.
                 let secret = log.secret(label, self.random.as_deref()?)?;
                 let (keys, opened) = first_that_opens(self.version, secret, bytes, protected)?;
                 side.first = Some(keys);
@@ -176,7 +177,8 @@ impl Connection {
             }
             Some(first) => {
                 let current = side.current.as_ref().unwrap_or(first);
-                // The path of a packet is unknown without all connection IDs.
+                // All paths are tried: the path of a packet is unknown, because not all connection
+                // IDs are known.
                 let on_any_path = |keys: &Keys| {
                     side.largest_on.iter().zip(0..).find_map(|(largest, path)| {
                         open(first, keys, bytes, protected, path, *largest)
@@ -185,8 +187,8 @@ impl Connection {
                 if let Some(opened) = on_any_path(current) {
                     opened
                 } else {
-                    // RFC 9001 s.6.3: the packet has the next generation of keys, or it is a late
-                    // packet of the previous one. For late packets, only the keys of the first
+                    // The packet has the next generation of keys, or it is a late packet of the
+                    // previous one (RFC 9001 s.6.3). For late packets, only the keys of the first
                     // generation are tried.
                     let next = current.next()?;
                     if let Some(opened) = on_any_path(&next) {
@@ -203,7 +205,7 @@ impl Connection {
         Some(DecryptedShort { dcid: short.dcid().as_bytes().to_vec(), content })
     }
 
-    /// Parses the frames of a payload.
+    /// Parses the frames of a decrypted payload, and records what the checks need.
     pub(super) fn note(&mut self, way: Way, kind: Observed, payload: &[u8], content: &mut Content) {
         let Some(side) = self.sides.get_mut(index(way)) else { return };
         let messages = match kind {
@@ -249,7 +251,7 @@ fn first_that_opens(
     })
 }
 
-/// Removes header protection with one key, and packet protection with another.
+/// Removes header protection with one set of keys, and packet protection with another one.
 fn open(
     header: &Keys,
     keys: &Keys,

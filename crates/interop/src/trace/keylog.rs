@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Secrets by label and client random.
+/// TLS secrets, by label and client random.
 #[derive(Clone, Debug, Default)]
 pub struct KeyLog {
     secrets: BTreeMap<(String, Vec<u8>), Vec<u8>>,
 }
 
 impl KeyLog {
-    /// Reads key logs. Missing files and invalid lines are ignored, because an implementation need
-    /// not write a key log.
+    /// Reads key logs. Missing files and invalid lines are ignored, because an implementation is
+    /// not required to write a key log.
     pub fn read(files: &[&Path]) -> KeyLog {
         let mut log = KeyLog::default();
         for file in files {
@@ -38,7 +38,7 @@ impl KeyLog {
         self.secrets.is_empty()
     }
 
-    /// Returns a secret of the connection with this client random.
+    /// Returns the secret with this label of the connection with this client random.
     pub fn secret(&self, label: &str, random: &[u8]) -> Option<&[u8]> {
         self.secrets.get(&(label.to_owned(), random.to_vec())).map(Vec::as_slice)
     }

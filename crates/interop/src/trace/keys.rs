@@ -1,5 +1,5 @@
-//! Derives the keys of QUIC packets from the Initial's connection ID or from a line of a key log
-//! (RFC 9001 s.5, RFC 9369 s.3.3). They are used only for decryption.
+//! Derives the keys of QUIC packets from the connection ID of an Initial packet, or from a line of
+//! a key log (RFC 9001 s.5, RFC 9369 s.3.3). The keys are used only for decryption.
 
 use aws_lc_rs::aead::quic::HeaderProtectionKey;
 use aws_lc_rs::aead::{Aad, LessSafeKey, Nonce, UnboundKey};
@@ -7,12 +7,12 @@ use aws_lc_rs::{aead, hkdf, hmac};
 use equic_wire::KnownVersion;
 use equic_wire::packet::{Protected, Unprotected};
 
-/// Salt of version 1 (RFC 9001 s.5.2).
+/// Salt for Initial keys of version 1 (RFC 9001 s.5.2).
 const SALT_V1: [u8; 20] = [
     0x38, 0x76, 0x2c, 0xf7, 0xf5, 0x59, 0x34, 0xb3, 0x4d, 0x17, 0x9a, 0xe6, 0xa4, 0xc8, 0x0c, 0xad,
     0xcc, 0xbb, 0x7f, 0x0a,
 ];
-/// Salt of version 2 (RFC 9369 s.3.3.1).
+/// Salt for Initial keys of version 2 (RFC 9369 s.3.3.1).
 const SALT_V2: [u8; 20] = [
     0x0d, 0xed, 0xe3, 0xde, 0xf7, 0x00, 0xa6, 0xdb, 0x81, 0x93, 0x81, 0xbe, 0x6e, 0x26, 0x9d, 0xcb,
     0xf9, 0xbd, 0x2e, 0xd9,
@@ -27,7 +27,7 @@ pub(super) enum Suite {
 }
 
 impl Suite {
-    /// Returns the suites with secrets of this size.
+    /// Returns the cipher suites whose secrets have the size of this one.
     pub(super) fn of_secret(secret: &[u8]) -> &'static [Suite] {
         match secret.len() {
             32 => &[Suite::Aes128, Suite::ChaCha20],
@@ -60,7 +60,7 @@ impl Suite {
     }
 }
 
-/// Secret and keys with which one side protects the packets of a packet number space.
+/// The secret and the keys with which one side protects its packets in a packet number space.
 pub(super) struct Keys {
     suite: Suite,
     version: KnownVersion,
@@ -71,7 +71,8 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// Derives the keys. Returns `None` if the secret does not fit the suite.
+    /// Derives the keys from a secret. Returns `None` if the secret's size does not match the
+    /// suite.
     pub(super) fn new(suite: Suite, version: KnownVersion, secret: &[u8]) -> Option<Keys> {
         let [key, iv, header] = match version {
             KnownVersion::V1 => ["quic key", "quic iv", "quic hp"],
@@ -87,14 +88,14 @@ impl Keys {
         Some(Keys { suite, version, secret: secret.to_vec(), packet, iv, header })
     }
 
-    /// Returns the keys of the client's Initials and of the server's.
+    /// Returns the keys of Initial packets: those of the client, and those of the server.
     pub(super) fn initial(version: KnownVersion, dcid: &[u8]) -> Option<[Keys; 2]> {
         let salt = match version {
             KnownVersion::V1 => &SALT_V1,
             KnownVersion::V2 => &SALT_V2,
             _ => return None,
         };
-        // This is HKDF-Extract (RFC 5869 s.2.2).
+        // This step is HKDF-Extract (RFC 5869 s.2.2).
         let initial = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, salt), dcid);
         let side = |label| {
             let secret = expand(hkdf::HKDF_SHA256, initial.as_ref(), label, 32)?;
@@ -103,7 +104,8 @@ impl Keys {
         Some([side("client in")?, side("server in")?])
     }
 
-    /// Returns the keys after a key update. Header protection keeps its first key (RFC 9001 s.6).
+    /// Returns the keys after a key update. The key for header protection stays the same (RFC 9001
+    /// s.6).
     pub(super) fn next(&self) -> Option<Keys> {
         let label = match self.version {
             KnownVersion::V1 => "quic ku",
@@ -120,7 +122,8 @@ impl Keys {
         protected.remove(packet, &mask)
     }
 
-    /// Returns the payload of a packet without header protection, or `None` if it is not authentic.
+    /// Decrypts a packet whose header protection was removed. Returns `None` if it is not
+    /// authentic.
     pub(super) fn open(
         &self,
         packet: &[u8],
@@ -137,7 +140,7 @@ impl Keys {
     }
 }
 
-/// Returns the nonce of a packet (RFC 10069 s.2.4). On path 0, it is that of RFC 9001 s.5.3.
+/// Returns the nonce of a packet (RFC 10069 s.2.4). On path 0, it is the same as in RFC 9001 s.5.3.
 fn nonce(iv: [u8; 12], path: u32, number: u64) -> [u8; 12] {
     let mut nonce = iv;
     let bits = path.to_be_bytes().into_iter().chain(number.to_be_bytes());
@@ -172,7 +175,7 @@ mod tests {
 
     #[test]
     fn initial_keys_are_those_of_rfc_9001() {
-        // The example of RFC 9001 A.1.
+        // The expected values are those of the example in RFC 9001 A.1.
         let dcid = [0x83, 0x94, 0xc8, 0xf0, 0x3e, 0x51, 0x57, 0x08];
         let [client, server] = Keys::initial(KnownVersion::V1, &dcid).expect("keys");
         assert_eq!(client.iv[..4], [0xfa, 0x04, 0x4b, 0x2f]);
@@ -181,7 +184,7 @@ mod tests {
 
     #[test]
     fn nonces_are_those_of_rfc_10069() {
-        // The example of RFC 10069 s.2.4.
+        // The expected values are those of the example in RFC 10069 s.2.4.
         let iv = [0x6b, 0x26, 0x11, 0x4b, 0x9c, 0xba, 0x2b, 0x63, 0xa9, 0xe8, 0xdd, 0x4f];
         let made = [0x6b, 0x26, 0x11, 0x48, 0x9c, 0xba, 0x2b, 0x63, 0xa9, 0xe8, 0x09, 0x7e];
         assert_eq!(nonce(iv, 3, 54321), made);

@@ -1,7 +1,7 @@
-//! Packets between two implementations: the relay's records, parsed and, with a key log, decrypted.
+//! The trace of a cell: the packets that the relay recorded, parsed and, with a key log, decrypted.
 //!
 //! `keys`: derives keys from secrets. `tls`: parses handshake messages. `connection`: state for
-//! decryption. `text`: the trace as text. A packet that cannot be decrypted stays in the trace
+//! decryption. `text`: prints the trace. A packet that cannot be decrypted stays in the trace
 //! without its content.
 
 mod connection;
@@ -27,35 +27,36 @@ pub use tls::ClientHello;
 /// A packet that the relay saw.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// Direction of the packet.
+    /// Direction of the packet: to the server or to the client.
     pub way: Way,
     /// Time at which the packet was sent, since the relay began.
     pub sent: Duration,
-    /// Time at which the packet arrived. `None` if it was lost or changed.
+    /// Time at which the packet arrived, since the relay began. `None` if it was lost or changed.
     pub arrived: Option<Duration>,
-    /// The client's real address, and the index of the relay's address that it uses.
+    /// The client's real address, and the index of that address of the relay which the client sends
+    /// to.
     pub client: (SocketAddr, usize),
     /// Address at which the server sees the client.
     pub seen_as: SocketAddr,
-    /// Number of the packet's datagram. Coalesced packets have the same number.
+    /// Number of the datagram that contained the packet. Coalesced packets have the same number.
     pub datagram: usize,
-    /// Bytes of the packet's datagram.
+    /// Size of the datagram that contained the packet, in bytes.
     pub datagram_len: usize,
-    /// Fate of the packet's datagram on the link.
+    /// What happened on the link to the datagram that contained the packet.
     pub fate: Fate,
-    /// ECN bits of the packet's datagram.
+    /// ECN bits of the datagram that contained the packet.
     pub ecn: u8,
     /// Type of the packet.
     pub kind: Observed,
-    /// The version of a long header.
+    /// The QUIC version in a long header.
     pub version: Option<u32>,
-    /// Destination Connection ID. For a short header, it is known only if the packet was decrypted.
+    /// Destination Connection ID. In a short header, it is known only if the packet was decrypted.
     pub dcid: Vec<u8>,
     /// Source Connection ID of a long header.
     pub scid: Vec<u8>,
-    /// The token of an Initial or a Retry.
+    /// The token of an Initial or Retry packet.
     pub token: Vec<u8>,
-    /// Bytes of the packet after its header, if the length is known.
+    /// Length of the packet after its header, in bytes, if it is known.
     pub payload_len: usize,
     /// The decrypted content. `None` if the packet could not be decrypted.
     pub content: Option<Content>,
@@ -66,7 +67,7 @@ pub struct Seen {
 pub struct Content {
     /// Index of the packet's connection in [`Trace::connections`].
     pub connection: usize,
-    /// Path ID of the packet. 0 if there is only one path (RFC 10069).
+    /// Path ID of the packet, which is 0 if there is only one path (RFC 10069).
     pub path: u32,
     /// The packet number.
     pub number: u64,
@@ -84,44 +85,44 @@ pub struct Content {
     pub probing: bool,
     /// True if the packet has a CONNECTION_CLOSE frame.
     pub closes: bool,
-    /// Offsets of CRYPTO frames.
+    /// Offsets of the packet's CRYPTO frames.
     pub crypto: Vec<u64>,
-    /// Bytes in STREAM frames.
+    /// Number of bytes in the packet's STREAM frames.
     pub stream_bytes: usize,
-    /// All frames as text.
+    /// All frames of the packet as text.
     pub frames: String,
 }
 
-/// Information about a handshake from its packets.
+/// Facts about a handshake that its packets show.
 #[derive(Clone, Debug, Default)]
 pub struct Handshake {
-    /// The client's ClientHello, if it could be decrypted.
+    /// The client's ClientHello, or `None` if it could not be decrypted.
     pub client_hello: Option<ClientHello>,
     /// True if the server sent a certificate. `None` if its Handshake packets could not be
     /// decrypted.
     pub certificate: Option<bool>,
     /// Bytes that the server sent in CRYPTO frames of Handshake packets.
     pub server_handshake_bytes: u64,
-    /// Number of bidirectional streams that the server permitted initially. `None` if it is
-    /// unknown.
+    /// Number of bidirectional streams that the server permitted initially. `None` if unknown.
     pub max_streams_bidi: Option<u64>,
     /// True if the key log has this connection's secrets.
     pub keys: bool,
 }
 
-/// All packets, in the order in which they were sent.
+/// All packets of a cell, in the order in which they were sent.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     /// The packets.
     pub packets: Vec<Seen>,
-    /// Connections by the client's first Destination Connection ID, in order.
+    /// The connections, ordered by their first packet. Each has another first Destination
+    /// Connection ID of the client.
     pub connections: Vec<Handshake>,
-    /// True if there was a key log with at least one secret.
+    /// True if at least one secret was read from the key logs.
     pub has_keys: bool,
 }
 
 impl Trace {
-    /// Parses the records.
+    /// Parses the relay's records, and decrypts the packets with the key log.
     pub fn read(records: &[Record], log: &KeyLog) -> Trace {
         let mut reading = Reading { log, connections: Vec::new(), packets: Vec::new() };
         for (number, record) in records.iter().enumerate() {
@@ -134,25 +135,25 @@ impl Trace {
         }
     }
 
-    /// Returns the packets of a type in a direction.
+    /// Returns all packets of this type in this direction.
     pub fn of(&self, way: Way, kind: Observed) -> impl Iterator<Item = &Seen> {
         self.packets.iter().filter(move |seen| seen.way == way && seen.kind == kind)
     }
 
-    /// Returns the packets in a direction.
+    /// Returns all packets in this direction.
     pub fn going(&self, way: Way) -> impl Iterator<Item = &Seen> {
         self.packets.iter().filter(move |seen| seen.way == way)
     }
 
-    /// Returns the number of handshakes with a server's answer. A server's connection ID in its
-    /// Initials does not change (RFC 9000 s.7.2).
+    /// Returns the number of handshakes that a server has answered. They are counted by the
+    /// server's connection ID in Initial packets, which does not change (RFC 9000 s.7.2).
     pub fn handshakes(&self) -> usize {
         let ids: BTreeSet<&[u8]> =
             self.of(Way::ToClient, Observed::Initial).map(|seen| &seen.scid[..]).collect();
         ids.len()
     }
 
-    /// Returns the versions of packets of a type in a direction.
+    /// Returns the QUIC versions of all packets of this type in this direction.
     pub fn versions(&self, way: Way, kind: Observed) -> BTreeSet<u32> {
         self.of(way, kind).filter_map(|seen| seen.version).collect()
     }
@@ -166,7 +167,7 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     fn datagram(&mut self, number: usize, record: &Record) {
-        // Only the sender knows the length of the connection ID in a short header. Packets with
+        // The length of the connection ID in a short header is not in the packet. Packets with
         // short headers are therefore tried with the IDs of all connections.
         let options = ParseOptions { dcid_len: 0, greased_fixed_bit: true };
         for (place, packet) in Datagram::new(&record.payload, options).enumerate() {
@@ -264,15 +265,15 @@ impl Reading<'_> {
     }
 
     /// Returns true if the bytes after the packets of a datagram are only padding, although they
-    /// look like a packet with a short header. With a key log, they are padding if no key decrypts
-    /// them.
+    /// look like a packet with a short header. With a key log, they count as padding if no key
+    /// decrypts them.
     fn is_filler(&self, bytes: &[u8], seen: &Seen) -> bool {
         seen.content.is_none() && (is_filler(bytes) || !self.log.is_empty())
     }
 
-    /// Handles a client's Initial, which may begin a connection. Initial keys are derived from the
-    /// client's Destination Connection ID before the server's answer, or from the Retry's Source
-    /// Connection ID.
+    /// Handles an Initial packet of a client, which may begin a connection. Before the server's
+    /// answer, Initial keys are derived from the client's Destination Connection ID. After a Retry,
+    /// they are derived from the Retry's Source Connection ID.
     fn meet(&mut self, record: &Record, version: KnownVersion, seen: &Seen) {
         match record.way {
             Way::ToServer => {
@@ -299,7 +300,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Tries to decrypt a packet with the keys of each connection, the newest first.
+    /// Tries to decrypt a packet with the keys of each connection, newest connection first.
     fn open(
         &mut self,
         seen: &mut Seen,
@@ -318,7 +319,8 @@ impl Reading<'_> {
     }
 }
 
-/// Records what the checks need. Frames after one that cannot be parsed are ignored.
+/// Records what the checks need to know about the frames of a payload. Frames after one that cannot
+/// be parsed are ignored.
 fn note_frames(payload: &[u8], content: &mut Content, mut crypto: impl FnMut(u64, &[u8])) {
     let mut reader = Reader::new(payload);
     content.probing = true;
@@ -390,7 +392,7 @@ mod tests {
                 assert_eq!(found, [early, (Observed::Garbage, 0)], "{filler:x?}");
             }
             assert_eq!(kinds(EARLY.repeat(2), log), [early; 2]);
-            // A separate datagram is not padding, whatever it contains.
+            // A separate datagram is never treated as padding, whatever it contains.
             assert_eq!(kinds(mixed.clone(), log), [(Observed::OneRtt, 99)]);
         }
         let random = [&EARLY[..], &mixed].concat();

@@ -1,4 +1,4 @@
-//! The trace as text: a line for each packet.
+//! Prints a trace as text, one line per packet.
 
 use std::fmt::Write as _;
 
@@ -9,13 +9,14 @@ use equic_wire::frame::{ConnectionClose, Frame};
 use super::{Seen, Trace};
 
 impl Trace {
-    /// Returns a line for each packet: seconds, direction, type, number, size, frames, and its fate
-    /// on the link.
+    /// Returns a line for each packet: seconds, direction, type, number, size, frames, and what
+    /// happened to it on the link.
     pub fn text(&self) -> String {
         let mut text = String::new();
         let mut datagram = None;
         for seen in &self.packets {
-            // Coalesced packets are listed below the first packet of their datagram.
+            // Details of the datagram are printed only in the line of its first packet. Lines of
+            // further coalesced packets follow it.
             let first = datagram != Some(seen.datagram);
             datagram = Some(seen.datagram);
             // Writing into a string does not fail.
@@ -69,7 +70,7 @@ impl Seen {
     }
 }
 
-/// Adds a frame's description.
+/// Appends the description of a frame to a text.
 pub(super) fn add(text: &mut String, frame: &Frame<'_>) {
     // Writing into a string does not fail.
     let _ = describe(text, frame);
@@ -100,7 +101,7 @@ fn describe(text: &mut String, frame: &Frame<'_>) -> std::fmt::Result {
             write!(text, " CLOSE {} {:?}", error_code.get(), String::from_utf8_lossy(reason))
         }
         other => {
-            // The name is the beginning of the debug format.
+            // The name is the first word of the debug format.
             let form = format!("{other:?}");
             let short: String = form.chars().take(60).collect();
             write!(text, " {short}")

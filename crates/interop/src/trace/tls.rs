@@ -1,33 +1,34 @@
-//! Parses the parts of TLS 1.3 that the checks need.
+//! Parses those parts of TLS 1.3 that the checks need.
 
 use std::collections::BTreeMap;
 
 use equic_wire::Side;
 use equic_wire::params::TransportParameters;
 
-/// Maximum number of bytes of a handshake that are kept. No handshake here is longer.
+/// Maximum number of bytes of a handshake that are kept. No handshake in these cases is longer.
 const MAX_HANDSHAKE: usize = 1 << 17;
 
-/// TLS messages from the CRYPTO frames of one side in one packet number space.
+/// TLS messages from the CRYPTO frames that one side sent in one packet number space.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
     pieces: BTreeMap<u64, Vec<u8>>,
-    /// The end of the received range.
+    /// The end of the received range, in bytes from the beginning.
     pub(super) end: u64,
 }
 
-/// Information about a ClientHello for the checks.
+/// The information about a ClientHello that the checks need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientHello {
-    /// The random, which identifies the connection in a key log.
+    /// The client random, which identifies the connection in a key log.
     pub random: Vec<u8>,
-    /// Cipher suites, as on the wire.
+    /// Cipher suites, with their values on the wire.
     pub suites: Vec<u16>,
 }
 
 impl ClientHello {
-    /// Returns the cipher suites without values that are not suites: those reserved so that servers
-    /// ignore unknown values (GREASE, RFC 8701), and signals (RFC 5746 s.3.3, RFC 7507 s.3).
+    /// Returns the cipher suites that the client offers. Leaves out values that are not suites:
+    /// those reserved so that servers ignore unknown values (GREASE, RFC 8701), and signals (RFC
+    /// 5746 s.3.3, RFC 7507 s.3).
     pub fn offered_suites(&self) -> impl Iterator<Item = u16> {
         self.suites.iter().copied().filter(|suite| {
             let [high, low] = suite.to_be_bytes();
@@ -50,7 +51,7 @@ impl Messages {
         }
     }
 
-    /// Returns the bytes from the beginning up to the first gap.
+    /// Returns the received bytes from the beginning up to the first gap.
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (offset, piece) in &self.pieces {
@@ -61,7 +62,7 @@ impl Messages {
         bytes
     }
 
-    /// Returns complete messages: type and body (RFC 8446 s.4).
+    /// Returns the complete messages, each with its type and its body (RFC 8446 s.4).
     pub(super) fn messages(&self) -> Vec<(u8, Vec<u8>)> {
         let bytes = self.bytes();
         let (mut rest, mut found) = (&bytes[..], Vec::new());
@@ -82,13 +83,13 @@ impl Messages {
         Some(ClientHello { random, suites: suites.collect() })
     }
 
-    /// Returns the limit of bidirectional streams in the server's EncryptedExtensions.
+    /// Returns the initial limit of bidirectional streams in the server's EncryptedExtensions.
     pub(super) fn max_streams_bidi(&self) -> Option<u64> {
         let (_, body) = self.messages().into_iter().find(|(kind, _)| *kind == 8)?;
         let (mut extensions, _) = prefixed(&body, 2)?;
         while let Some((kind, rest)) = extensions.split_first_chunk::<2>() {
             let (content, rest) = prefixed(rest, 2)?;
-            // quic_transport_parameters (RFC 9001 s.8.2).
+            // 0x39 is the extension quic_transport_parameters (RFC 9001 s.8.2).
             if u16::from_be_bytes(*kind) == 0x39 {
                 let parameters = TransportParameters::parse(content, Side::Server).ok()?;
                 return Some(parameters.initial_max_streams_bidi.get());
@@ -98,7 +99,8 @@ impl Messages {
         None
     }
 
-    /// Returns true if there is a certificate, compressed or not (RFC 8446 s.4.4.2, RFC 8879).
+    /// Returns true if the messages include a certificate, compressed or not (RFC 8446 s.4.4.2, RFC
+    /// 8879).
     pub(super) fn has_certificate(&self) -> bool {
         self.messages().iter().any(|(kind, _)| matches!(kind, 11 | 25))
     }
@@ -110,7 +112,8 @@ fn message(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((*kind, body, rest))
 }
 
-/// Splits off a vector with a length field of this many bytes. Returns it and the rest.
+/// Splits off a vector whose length field has this many bytes. Returns the vector and the remaining
+/// bytes.
 fn prefixed(bytes: &[u8], length: usize) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_at_checked(length)?;
     let length = length.iter().fold(0, |sum: usize, byte| sum << 8 | usize::from(*byte));
@@ -123,7 +126,7 @@ mod tests {
 
     #[test]
     fn pieces_come_in_any_order() {
-        // A message of type 11 with three bytes.
+        // This is a message of type 11 with a body of three bytes.
         let message = [11, 0, 0, 3, 1, 2, 3];
         let mut messages = Messages::default();
         messages.add(5, &message[5..]);

@@ -1,4 +1,5 @@
-//! Builds the bundles that take the longest to load, and the plugins that take the most memory.
+//! Builds the plugin bundles that take the longest to load, and the plugins that take the most
+//! memory.
 
 use std::sync::Arc;
 
@@ -12,8 +13,8 @@ use crate::network::End;
 use crate::object::{Symbol, call, exit, helper, instruction, object};
 use crate::pair::{Pair, TrialError, policy};
 
-/// Returns a bundle of 32 functions, followed by the code `rest`. If `calls` is true, each function
-/// calls that code.
+/// Returns a bundle of 32 functions, followed by the code `rest`. If `calls` is true, each of the
+/// functions calls `rest`.
 fn loaded(name: &str, rest: &[[u8; 8]], locals: usize, calls: bool) -> Result<Vec<u8>, TrialError> {
     let functions: Vec<(String, String)> = attached().collect();
     let begins = 2 * functions.len();
@@ -36,7 +37,7 @@ fn loaded(name: &str, rest: &[[u8; 8]], locals: usize, calls: bool) -> Result<Ve
     pack(&manifest, &object, None).map_err(TrialError::of)
 }
 
-/// Number of instructions in a bundle that is just below 64 KiB with its manifest.
+/// Number of instructions that fill a bundle with its manifest to just below 64 KiB.
 const ROOM: usize = 7_300;
 
 fn filled(one: [u8; 8]) -> Vec<[u8; 8]> {
@@ -67,8 +68,8 @@ pub fn bundles() -> Result<Vec<(&'static str, Vec<u8>)>, TrialError> {
     ])
 }
 
-/// Loads a bundle as an endpoint loads a peer's: it checks the manifest and the policy, and then
-/// loads the object.
+/// Loads a bundle in the way in which an endpoint loads that of a peer: checks the manifest and the
+/// policy, and then loads the object.
 ///
 /// # Errors
 /// The bundle is refused.
@@ -78,8 +79,8 @@ pub fn load(bundle: &[u8]) -> Result<Plugin, TrialError> {
     Plugin::load(&bundle, &granted.map_err(TrialError::of)?).map_err(TrialError::of)
 }
 
-/// C code that writes to each page of its memory, and sends messages until no more can wait for the
-/// application.
+/// C code that writes to each page of the plugin's memory, and sends messages to the application
+/// until its queue is full.
 const WRITES: &str = "#include <equic_plugin.h>
     static char text[1024];
     equic_u64 run(void)
@@ -104,7 +105,7 @@ fn writing(memory: u32) -> Result<Vec<u8>, TrialError> {
 /// A plugin cannot be built.
 pub fn kept() -> Result<Vec<(&'static str, Vec<u8>)>, TrialError> {
     let division = instruction(DIVISION.0, DIVISION.1, 0);
-    // The code has a symbol of its own, so it does not belong to a function that is called.
+    // The filling code has its own symbol, so it does not belong to a function that the host calls.
     Ok(vec![
         ("7,300 calls of a helper", loaded("kept", &filled(helper(NOW)), 1, false)?),
         ("7,300 divisions", loaded("kept", &filled(division), 1, false)?),
@@ -113,16 +114,16 @@ pub fn kept() -> Result<Vec<(&'static str, Vec<u8>)>, TrialError> {
     ])
 }
 
-/// Connections of one address. On each of them, a server pushes as many plugins as the client
-/// accepts.
+/// Several connections with peers at one address. On each connection, a server pushes as many
+/// plugins as the client accepts.
 pub struct Kept {
     pairs: Vec<Pair>,
     charged: Charged,
 }
 
 impl Kept {
-    /// Creates this many connections. Their plugins are copies of this bundle under other names.
-    /// With `None`, there are no plugins.
+    /// Creates this many connections. Their plugins are copies of `bundle` under different names.
+    /// With `None`, the server pushes no plugins.
     ///
     /// # Errors
     /// A connection cannot be established.
@@ -133,10 +134,11 @@ impl Kept {
             let both = [TransportConfig::default(), TransportConfig::default()];
             let adjust = |config: &mut ExchangeConfig| {
                 charge(config, &accounts);
-                // The cache of compiled plugins is empty, so that connections share nothing and
-                // only running plugins take memory.
+                // Compiled plugins are not cached, so that connections share nothing and only
+                // running plugins take memory.
                 config.load = Arc::new(Bytecode::new(0));
-                // Only memory is measured here, so steps must not limit the loads.
+                // This measures only memory, so the limits on steps must not prevent plugins from
+                // being loaded.
                 if let Some(policy) = &mut config.policy {
                     policy.limits.address_steps_per_second = u64::MAX;
                     policy.limits.process_steps_per_second = u64::MAX;
@@ -152,7 +154,7 @@ impl Kept {
             Ok(pair)
         };
         let pairs = (0..connections).map(connect).collect::<Result<_, TrialError>>()?;
-        // Only now, because the first request for an account sets its limits.
+        // The account must not be requested earlier, because the first request sets its limits.
         let charged = Charged::of(&accounts);
         Ok(Kept { pairs, charged })
     }
@@ -172,7 +174,7 @@ impl Kept {
         over.collect()
     }
 
-    /// Returns the memory that the clients report for themselves, in bytes. It includes received
+    /// Returns the memory that the clients' connections report, in bytes. It includes received
     /// data.
     pub fn counted(&mut self) -> usize {
         let of =
@@ -180,17 +182,18 @@ impl Kept {
         self.pairs.iter_mut().map(of).sum()
     }
 
-    /// Returns the steps and memory that the plugins were charged.
+    /// Returns the steps and memory that the plugins' address was charged for.
     pub fn usage(&self) -> Usage {
         self.charged.usage()
     }
 }
 
-/// Returns copies of this bundle with different names, so that connections share nothing.
+/// Returns copies of this bundle with different names, so that compiled code is not shared.
 fn differing(bundle: &[u8]) -> Result<Vec<Arc<Push>>, TrialError> {
     let read = Bundle::parse(bundle).map_err(TrialError::of)?;
     let text = String::from_utf8(read.text().to_vec()).map_err(TrialError::of)?;
-    // Remove the first line, which has the hash of the code, because `pack` adds it again.
+    // The first line of a manifest has the hash of the code. Remove it, because `pack` adds it
+    // again.
     let text: String = text.lines().skip(1).map(|line| format!("{line}\n")).collect();
     let push = |number: usize| {
         let text = text.replacen("name = \"", &format!("name = \"k{number}-"), 1);

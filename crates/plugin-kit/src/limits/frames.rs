@@ -1,4 +1,4 @@
-//! Measures the cost of exchange frames for the end that receives them.
+//! Measures what exchange frames cost the end that receives them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::clang::compile_text_with;
 use crate::network::End;
 use crate::pair::{Pair, TrialError};
 
-/// Number of plugins that keep running while another one is replaced.
+/// Number of plugins that keep running while the last one is replaced.
 const STAYING: usize = 15;
 
-/// Number of frame types of each plugin, which is the policy's limit.
+/// Number of frame types that each plugin defines, which is the policy's limit.
 const FRAME_TYPES: usize = 4;
 
 /// A connection with the maximum number of plugins and frame types. The server repeatedly replaces
-/// the last plugin. The client has that plugin's bundle in a cache.
+/// the last plugin. The client has the new plugin's bundle in its cache.
 pub struct Replacing {
     pair: Pair,
     push: Arc<Push>,
@@ -51,7 +51,8 @@ fn attached_to_all(number: usize) -> Result<Arc<Push>, TrialError> {
             manifest += &format!("frame = {frame}\n");
         }
     }
-    // There are 24 functions for frames. Add eight more for other operations.
+    // There are already 24 functions for frames. Add eight for other operations, so that there are
+    // 32.
     for name in super::OFTEN.iter().take(8) {
         manifest += &operation(name, "before", "run");
     }
@@ -82,7 +83,7 @@ impl Replacing {
         Ok(Replacing { pair, push: last, offered: STAYING as u64, charged })
     }
 
-    /// Replaces the plugin this many times, at most 200.
+    /// Replaces the last plugin this many times, at most 200.
     ///
     /// # Errors
     /// The connection ends.
@@ -101,17 +102,17 @@ impl Replacing {
         super::running(&self.pair)
     }
 
-    /// Returns the steps and memory that the plugins were charged.
+    /// Returns the steps and memory that the plugins' address was charged for.
     pub fn usage(&self) -> Usage {
         self.charged.usage()
     }
 }
 
-/// A hook that sends frames of the exchange against its rules. Each message of the application
-/// makes it queue a round of frames, several in a packet.
+/// A hook that sends the frames of the plugin exchange in violation of the exchange's rules. For
+/// each message of the application, it queues a round of frames, several per packet.
 struct Flood {
     kind: Kind,
-    /// Number of frames that are still to be queued.
+    /// Number of frames of this round that must still be queued.
     left: u64,
 }
 
@@ -163,13 +164,12 @@ impl Hook for Flood {
     }
 }
 
-/// Number of frames that the flood sends in a round. The next constant is the number of rounds
-/// after which it stops.
+/// Number of frames in a round, and the number of rounds after which the flood stops.
 const ROUND: u64 = 2_000;
 const ROUNDS: u64 = 50;
 const ROUND_TIME: Duration = Duration::from_millis(20);
 
-/// A connection on which a server sends packets full of frames of the exchange.
+/// A connection on which a server sends packets that are full of frames of the plugin exchange.
 pub struct Flooded {
     pair: Pair,
     hook: HookId,
@@ -198,8 +198,8 @@ impl Flooded {
         Ok(Flooded { pair, hook })
     }
 
-    /// Sends frames until the client closes the connection. Returns how many frames were queued,
-    /// rounded up to a full round.
+    /// Sends frames until the client closes the connection. Returns the number of frames that were
+    /// queued, rounded up to a full round.
     ///
     /// # Errors
     /// The client does not close the connection because of too many frames.

@@ -1,5 +1,6 @@
-//! The known plugins that cost their host the most to load, to keep and to run. A host limits these
-//! costs (`docs/vm.md`). `equic-lab plugin-bench --limits` measures them.
+//! The most expensive known plugins: those that cost their host the most to load, to keep in memory
+//! and to run. A host limits these costs (`docs/vm.md`). `equic-lab plugin-bench --limits` measures
+//! them.
 
 mod bundles;
 mod frames;
@@ -23,7 +24,7 @@ pub use bundles::{Kept, bundles, kept, load};
 pub use frames::{Flooded, Replacing};
 pub use workers::{WORKERS, Worker};
 
-/// Operations that are called for packets.
+/// Operations that a connection calls for each packet it sends or receives.
 const OFTEN: [&str; 16] = [
     "SendPacket",
     "CongestionSent",
@@ -56,8 +57,7 @@ fn operation(name: &str, anchor: &str, function: &str) -> String {
     )
 }
 
-/// Returns the 32 functions that a manifest attaches, each as the manifest lines of its operation
-/// and its name.
+/// Returns the manifest lines and the names of the 32 functions that a manifest may attach.
 fn attached() -> impl Iterator<Item = (String, String)> {
     OFTEN.into_iter().zip(0..).flat_map(|(name, at)| {
         ["before", "after"].map(|anchor| {
@@ -80,7 +80,7 @@ fn link(rate: Option<u64>) -> Link {
 /// Address of the peer that pushes the plugins.
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// The account of the peer's address, to read its usage.
+/// The account of the peer's address, for reading its usage.
 #[derive(Clone, Debug)]
 struct Charged(Arc<Account>);
 
@@ -94,7 +94,7 @@ impl Charged {
     }
 }
 
-/// Charges the plugins of all connections to one address.
+/// Makes a connection charge its peer's plugins to the one address of all connections.
 fn charge(config: &mut ExchangeConfig, accounts: &Arc<Accounts>) {
     (config.accounts, config.peer) = (Arc::clone(accounts), Some(PEER));
 }
@@ -105,19 +105,19 @@ fn running(pair: &Pair) -> usize {
     all.iter().filter(|one| one.progress == Progress::Active).count()
 }
 
-/// Number of streams of a connection whose data waits because the peer gives no more flow control
-/// credit.
+/// Number of streams on a connection whose data waits for flow control credit of the peer.
 const BLOCKED: usize = 100;
 
-/// Connections of one address. On each of them, a server pushes the same plugins to the client.
+/// Several connections with peers at one address. On each connection, a server pushes the same
+/// plugins to the client.
 pub struct Idle {
     pairs: Vec<Pair>,
     charged: Charged,
 }
 
 impl Idle {
-    /// Creates this many connections, and pushes these plugins on each ([`Worker::push`]). Data
-    /// waits in 100 streams of the client.
+    /// Creates this many connections, and pushes the plugins of [`Worker::push`] on each of them.
+    /// In 100 streams of each client, data waits for flow control credit.
     ///
     /// # Errors
     /// A connection cannot be established.
@@ -142,7 +142,7 @@ impl Idle {
         Ok(Idle { pairs, charged })
     }
 
-    /// Advances the time on all connections, one after the other.
+    /// Advances the time on each connection by `time`, one connection after the other.
     ///
     /// # Errors
     /// A connection ends.
@@ -163,8 +163,8 @@ impl Idle {
         self.pairs.iter().map(running).sum()
     }
 
-    /// Stops the servers while each client has a packet in flight, so that the timers of loss
-    /// detection run.
+    /// Stops the servers while each client has a packet in flight, so that the clients' loss
+    /// detection timers run.
     pub fn stall(&mut self) {
         for pair in &mut self.pairs {
             pair.network.lose(End::Server, &(0..1_000_000).collect::<Vec<u64>>());
@@ -174,7 +174,7 @@ impl Idle {
         }
     }
 
-    /// Returns how often timers of the clients' connections have expired, and the number of packets
+    /// Returns the number of expired timers of the clients' connections, and the number of packets
     /// that these connections have sent and received.
     pub fn wake_ups(&mut self) -> (u64, u64) {
         let timeouts = self.pairs.iter().map(|pair| pair.network.timeouts(End::Client)).sum();
@@ -185,8 +185,8 @@ impl Idle {
         (timeouts, self.pairs.iter_mut().map(packets).sum())
     }
 
-    /// Returns the steps and memory that the plugins were charged since the connections were
-    /// established.
+    /// Returns the steps and memory that the plugins' address was charged for since the connections
+    /// were established.
     pub fn usage(&self) -> Usage {
         self.charged.usage()
     }
@@ -202,8 +202,8 @@ fn block(pair: &mut Pair) -> Result<(), TrialError> {
     Ok(())
 }
 
-/// A connection on which a server has pushed plugins to the client. Their functions run before and
-/// after operations that are called for packets.
+/// A connection on which a server has pushed plugins to the client. The plugins' functions run
+/// before and after operations that are called for each packet.
 pub struct Observed {
     /// The connection.
     pub pair: Pair,
@@ -211,8 +211,8 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Pushes this many plugins. Each has this many functions, at most 32, and each function makes
-    /// this many divisions.
+    /// Pushes `plugins` plugins. Each has `functions` functions, at most 32, and each function
+    /// executes `divisions` division instructions.
     ///
     /// # Errors
     /// A plugin cannot be built, or the connection cannot be established.
@@ -254,7 +254,7 @@ impl Observed {
         running(&self.pair)
     }
 
-    /// Returns the steps and memory that the plugins were charged.
+    /// Returns the steps and memory that the plugins' address was charged for.
     pub fn usage(&self) -> Usage {
         self.charged.usage()
     }

@@ -1,4 +1,4 @@
-//! Plugins that work as much as they can on an idle connection, by means of their timers.
+//! Plugins that do as much work as they can on an idle connection, driven by their timers.
 
 use std::sync::Arc;
 
@@ -12,38 +12,39 @@ use crate::pair::TrialError;
 /// A kind of plugin that does the same work whenever its timer expires.
 #[derive(Clone, Copy, Debug)]
 pub struct Worker {
-    /// Description of the work in each iteration of its loop.
+    /// Description of the work in one iteration of the plugin's loop.
     pub does: &'static str,
-    /// Number of loop iterations in a call with which the plugins use about as many steps as they
-    /// may.
+    /// Number of loop iterations per call with which the plugins use about as many steps as the
+    /// policy permits.
     pub turns: u32,
     /// Size of the plugin's memory, in bytes.
     memory: u32,
-    /// Additional lines of the manifest: keys, and then tables.
+    /// What the plugin uses. It determines additional lines of the manifest.
     needs: Needs,
-    /// C code with a function `work`, which repeats the work `TURNS` times.
+    /// C code with a function `work`, which does the work `TURNS` times.
     code: &'static str,
 }
 
-/// Part of the connection that a worker uses.
+/// What a worker needs from the connection or from other plugins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Needs {
     Nothing,
-    /// Fields to read, as the manifest lists them.
+    /// Reads these fields, written as in the manifest's list.
     Fields(&'static str),
-    /// Fields to set.
+    /// Sets these fields, written as in the manifest's list.
     Sets(&'static str),
-    /// A frame type, 0x1f00. Its frames have this many bytes after the type.
+    /// Defines the frame type 0x1f00. Its frames have this many bytes after the type.
     Frames(u8),
-    /// An operation of another plugin. No plugin provides it.
+    /// Calls an operation of another plugin that no plugin provides.
     Missing,
-    /// The operation `next` of the next plugin, which calls that of the following plugin.
+    /// Calls the operation `next` of the next plugin, which in turn calls that of the plugin after
+    /// it.
     Next,
-    /// The connection's timer, which the first plugin sets to the next nanosecond.
+    /// Attaches to the connection's timer, which the first plugin sets to the next nanosecond.
     EarlyTimer,
 }
 
-/// Wraps an expression in a loop of the C code.
+/// Returns C code for a function `work` that repeats an expression in a loop.
 macro_rules! turns {
     ($begin:literal, $body:literal) => {
         concat!(
@@ -60,7 +61,7 @@ const fn worker(does: &'static str, turns: u32, needs: Needs, code: &'static str
     Worker { does, turns, memory: 16_384, needs, code }
 }
 
-/// All kinds of workers that the benchmark measures.
+/// All kinds of working plugins that the benchmark measures.
 pub const WORKERS: &[Worker] = &[
     worker("nothing", 0, Needs::Nothing, turns!("", "")),
     worker(
@@ -236,12 +237,12 @@ pub const WORKERS: &[Worker] = &[
     ),
 ];
 
-/// Number of working plugins on a connection.
+/// Number of working plugins on each connection.
 pub(super) const PLUGINS: usize = 15;
 
 impl Worker {
-    /// Builds as many plugins as a connection accepts. Each makes this many loop iterations in a
-    /// call.
+    /// Builds as many plugins of this kind as a connection accepts. Each executes its loop `turns`
+    /// times in a call.
     ///
     /// # Errors
     /// The code does not compile.
@@ -270,7 +271,8 @@ impl Worker {
     }
 
     fn manifest(&self, number: usize) -> String {
-        // Names of the same length that differ only at the end take the longest to compare.
+        // The comparison of names takes longest if they have the same length and differ only at the
+        // end.
         let name = |number: usize| format!("worker-with-a-name-as-long-as-the-others-{number:02}");
         let capabilities = match self.needs {
             Needs::Frames(_) => "\"observe\", \"tune\", \"frames\"",
@@ -291,7 +293,7 @@ impl Worker {
                 manifest += &operation("WriteFrame", "replace", "write");
                 manifest += "frame = 0x1f00\n";
             }
-            // Only one plugin can choose the time.
+            // Only one plugin of a connection can replace the operation that sets the timer.
             Needs::EarlyTimer if number == 0 => {
                 manifest += &operation("SetTimer", "replace", "early");
             }

@@ -1,5 +1,6 @@
-//! Downloads over two paths. In the paper's figure 5, all acknowledgements use one path. In figure
-//! 6, the client makes the server cap the rate of one path.
+//! Downloads over two paths, for figures 5 and 6 of "The Case for Protocol Plugins" (De Coninck and
+//! Bonaventure, 2019). For figure 5, the client sends all acknowledgements on one path. For figure
+//! 6, the client makes the server limit the rate of one path.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +14,11 @@ use crate::network::{End, Network};
 use crate::pair::{Pair, TrialError, key, policy};
 use crate::tree::Source;
 
-/// Maximum amount of data that waits to be sent or acknowledged, in bytes. It exceeds the capacity
-/// of both paths and their queues, so that the paths limit a download.
+/// Maximum amount of data that a sender may buffer, in bytes. It exceeds the capacity of both paths
+/// and their queues, so that only the paths limit a download.
 const WINDOW: u64 = 16 << 20;
 
-/// Returns a signed plugin of the tree with these settings, to push.
+/// Returns a signed plugin of this source tree with these settings, ready to be pushed.
 fn push(name: &str, settings: &[(&str, &str)]) -> Result<Arc<Push>, TrialError> {
     let source = Source::find(name);
     let source = source.ok_or_else(|| TrialError::of("the tree has no such plugin"))?;
@@ -25,8 +26,8 @@ fn push(name: &str, settings: &[(&str, &str)]) -> Result<Arc<Push>, TrialError> 
     Ok(Arc::new(Push::new(&bundle).map_err(TrialError::of)?))
 }
 
-/// Returns a connection with two paths, each on its own link. The path ID is also the link's
-/// number.
+/// Returns a connection with two paths, each on its own link. A path's ID is also the number of its
+/// link.
 fn two(
     links: &[&Link; 2],
     transport: TransportConfig,
@@ -46,13 +47,13 @@ fn two(
     Ok(pair)
 }
 
-/// The path on which the client sends acknowledgements.
+/// The path on which the client sends its acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckPath {
-    /// Packets of each path are acknowledged on that path.
+    /// Each packet is acknowledged on the path on which it arrived.
     Same,
-    /// All packets are acknowledged on the first path. The server pushes the plugin `ack-path` for
-    /// this.
+    /// All packets are acknowledged on the first path. For this, the server pushes the plugin
+    /// `ack-path`.
     First,
 }
 
@@ -60,7 +61,7 @@ impl AckPath {
     /// Both variants.
     pub const ALL: [AckPath; 2] = [AckPath::Same, AckPath::First];
 
-    /// Returns the plugin that the server pushes to the client, or `None` if it pushes none.
+    /// Returns the plugin that the server pushes to the client, or `None` if no plugin is needed.
     ///
     /// # Errors
     /// The plugin cannot be built.
@@ -72,8 +73,8 @@ impl AckPath {
     }
 }
 
-/// Returns a plugin that caps the second path at this many bytes per second. The client pushes it
-/// to the server.
+/// Returns a plugin that limits the rate of the second path to `rate` bytes per second. The client
+/// pushes it to the server.
 ///
 /// # Errors
 /// The plugin cannot be built.
@@ -81,7 +82,7 @@ pub fn cap(rate: u64) -> Result<Arc<Push>, TrialError> {
     push("cap-path", &[("PATH", "1"), ("RATE", &rate.to_string())])
 }
 
-/// A download over two asymmetric paths.
+/// The network for a download over two asymmetric paths.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Asymmetric {
     /// Round-trip time of both paths.
@@ -90,14 +91,14 @@ pub struct Asymmetric {
     pub down: [u64; 2],
     /// Rates of the two paths towards the server, in bits per second.
     pub up: [u64; 2],
-    /// True if the server requests fewer acknowledgements when the window is large
+    /// True if the server requests fewer acknowledgements while its congestion window is large
     /// (draft-ietf-quic-ack-frequency).
     pub ack_frequency: bool,
 }
 
-/// Downloads this many bytes after the plugin has started. Returns the time of the download, and
-/// the bytes that the client sent on each path meanwhile. Queues hold 100 ms towards the client,
-/// and one second towards the server.
+/// Downloads `bytes` bytes after the plugin has started. Returns the duration of the download, and
+/// the number of bytes that the client sent on each path during that time. Queues hold 100 ms of
+/// data towards the client, and one second towards the server.
 ///
 /// # Errors
 /// The plugin does not run, or the download is not complete.
@@ -129,7 +130,7 @@ pub fn asymmetric(
     Ok((took, sent))
 }
 
-/// Waits until the last plugin that was offered to this end runs.
+/// Runs the network until the last plugin that was offered to the end `at` runs.
 fn settled(pair: &mut Pair, at: End) -> Result<(), TrialError> {
     pair.settle()?;
     let standing = pair.standings(at).pop();
@@ -148,27 +149,29 @@ fn none_failed(pair: &mut Pair) -> Result<(), TrialError> {
     Ok(())
 }
 
-/// A download over two equal paths with a cap on the second one. The client pushes each of `caps`
-/// at its time after the first byte, in place of the previous cap.
+/// The network for a download over two equal paths, where plugins limit the rate of the second one.
+/// The client pushes each plugin of `caps` at its time after the first byte. It replaces the plugin
+/// before it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Capped {
     /// Rate of each path, in bits per second.
     pub rate: u64,
     /// Round-trip time of each path.
     pub rtt: Duration,
-    /// Caps in bytes per second, each with the time at which the client pushes it.
+    /// Rate limits in bytes per second, each with the time at which the client pushes the plugin
+    /// that enforces it.
     pub caps: Vec<(Duration, u64)>,
-    /// Duration of the transfer.
+    /// Duration of the download.
     pub length: Duration,
-    /// Interval over which rates are measured.
+    /// Length of the intervals in which rates are measured.
     pub interval: Duration,
 }
 
-/// Downloads for a fixed time. Returns, for each interval and path, the bytes of UDP payload that
-/// the server sent per second.
+/// Downloads for a fixed time. Returns the rates at which the server sent on each path in each
+/// interval, in bytes of UDP payload per second.
 ///
 /// # Errors
-/// A plugin cannot be built, or does not run at the end.
+/// A plugin cannot be built, or does not run at the end of the download.
 pub fn capped(path: &Capped, seed: u64) -> Result<Vec<[f64; 2]>, TrialError> {
     let link = Link {
         rate: Some(path.rate),
@@ -210,7 +213,7 @@ pub fn capped(path: &Capped, seed: u64) -> Result<Vec<[f64; 2]>, TrialError> {
     Ok(measured)
 }
 
-/// A stream from the server to the client that never ends.
+/// A stream on which the server sends data to the client without end.
 #[derive(Default)]
 struct Endless {
     stream: Option<StreamId>,
@@ -219,7 +222,7 @@ struct Endless {
 }
 
 impl Endless {
-    /// Writes and reads as much as possible. Returns `true` if an error has occurred.
+    /// Writes and reads as much as possible. Returns `true` after an error.
     fn go_on(&mut self, network: &mut Network) -> bool {
         self.wrong = self.step(network).err();
         self.wrong.is_some()

@@ -1,5 +1,5 @@
-//! Trials of plugins that belong to the application at the server, which exchanges messages with
-//! them.
+//! Trials of plugins that belong to the application at the server. The application exchanges
+//! messages with its plugin.
 
 use std::time::Duration;
 
@@ -13,13 +13,14 @@ use super::{PATIENCE, Run, Setup, bottleneck, milliseconds};
 use crate::network::{End, Network, byte};
 use crate::pair::TrialError;
 
-/// Size of one message, in bytes.
+/// Size of one application message, in bytes.
 const MESSAGE: usize = 200;
 
-/// Age above which a message is useless.
+/// Age at which a message becomes useless to the receiver.
 const LATE: Duration = Duration::from_millis(200);
 
-/// Maximum age at which the plugin still sends a message. The path needs the rest of the time.
+/// Maximum age at which the plugin still sends a message. The rest of [`LATE`] is for the network
+/// path.
 const LIFETIME: Duration = Duration::from_millis(75);
 
 fn end(network: &mut Network, end: End) -> Result<&mut Connection, TrialError> {
@@ -27,7 +28,8 @@ fn end(network: &mut Network, end: End) -> Result<&mut Connection, TrialError> {
 }
 
 impl Setup {
-    /// Returns a connection with the plugin at these ends.
+    /// Returns a connection on which the plugin runs at these ends, and the plugin's hook at the
+    /// first of them.
     fn own(&self, link: &Link, ends: &[End]) -> Result<(Network, Option<HookId>), TrialError> {
         let mut network = self.connect(link, &TransportConfig::default())?.network;
         let mut first = None;
@@ -104,7 +106,7 @@ impl Flow {
     }
 }
 
-/// Measures the time of an urgent stream while another one is sent.
+/// Measures the duration of an urgent stream while another stream is sent.
 pub(super) fn priorities(setup: &Setup) -> Result<Run, TrialError> {
     let (mut network, hook) = setup.own(&bottleneck(10, 20, 100), &[End::Server])?;
     let server = end(&mut network, End::Server)?;
@@ -151,7 +153,7 @@ pub(super) fn priorities(setup: &Setup) -> Result<Run, TrialError> {
     Ok(Run { value: time(&flows[1]), times: flows.iter().map(time).collect(), lost, intact })
 }
 
-/// Measures the number of packets that many small writes need.
+/// Measures how many packets are needed for many small writes.
 pub(super) fn nagle(setup: &Setup) -> Result<Run, TrialError> {
     let link = Link { delay: milliseconds(20), ..Link::default() };
     let (mut network, _) = setup.own(&link, &[End::Server])?;
@@ -184,7 +186,8 @@ pub(super) fn nagle(setup: &Setup) -> Result<Run, TrialError> {
     Ok(Run { value: packets, times, lost: stats.packets_lost, intact: flow.intact })
 }
 
-/// The client's end of the messages: when each was sent, and how old it was when it was read.
+/// The client's record of messages: when each message was sent, and its age when the client read
+/// it.
 struct Ages {
     given: Vec<Duration>,
     ages: Vec<Option<Duration>>,
@@ -220,8 +223,8 @@ impl Ages {
     }
 }
 
-/// Counts messages that are late or lost. The plugin sends them in its own frames. Without the
-/// plugin they are sent on a stream.
+/// Counts messages that are late or lost. The plugin sends messages in frames of its own. Without
+/// the plugin, they are sent on a stream.
 pub(super) fn messages(setup: &Setup) -> Result<Run, TrialError> {
     let (drop, rate) = (Chance::percent(1.0), Some(300_000));
     let link = Link { drop, rate, ..bottleneck(1, 20, 60) };

@@ -1,4 +1,4 @@
-//! Measures the cost of a plugin for a transfer that it does not improve.
+//! Measures how much a plugin slows down a transfer that it does not improve.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::network::{Beginning, End, Network};
 use crate::pair::TrialError;
 use crate::tree::Source;
 
-/// The path of a transfer that measures the cost of a plugin.
+/// The network path of a transfer that measures the cost of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Only the CPU limits the transfer, so the cost is CPU time.
+    /// Only the CPU limits the transfer. The cost is the additional CPU time.
     Unlimited,
-    /// A bottleneck of 20 Mbit/s with a queue of 100 ms, a round trip of 40 ms, and a loss of one
-    /// packet in 10,000. The cost is virtual time of the transfer.
+    /// The path has a bottleneck of 20 Mbit/s with a queue of 100 ms, a round-trip time of 40 ms,
+    /// and a loss of one packet in 10,000. The cost is the additional virtual time of the transfer.
     Bottleneck,
 }
 
@@ -31,10 +31,10 @@ impl Way {
     }
 }
 
-/// Sends this many bytes from a server to a client, and returns the time of the transfer, to
-/// measure a plugin's cost. A plugin of the tree runs at its intended ends. Without a plugin, this
-/// is the baseline. If the plugin is a congestion controller, the connection's own controller is of
-/// the same kind, so that only the bytecode differs.
+/// Sends `bytes` bytes from a server to a client, and returns the duration of the transfer, to
+/// measure the cost of a plugin. The plugin runs at the ends for which it is meant. Without a
+/// plugin, this measures the baseline. If the plugin is a congestion controller, the connection
+/// uses a native controller of the same kind, so that only the bytecode makes a difference.
 ///
 /// # Errors
 /// The plugin cannot be attached or fails, or the transfer is not complete.
@@ -52,8 +52,8 @@ pub fn bulk(
     carry(attached, config, (way, source.paths()), seed, bytes)
 }
 
-/// Sends this many bytes from a server to a client over this many paths, with a plugin at these
-/// ends or without a plugin.
+/// Sends `bytes` bytes from a server to a client over `paths` paths. If there is a plugin, it runs
+/// at the given ends.
 pub(super) fn carry(
     attached: Option<(&Plugin, &[End])>,
     config: TransportConfig,

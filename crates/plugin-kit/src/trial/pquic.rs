@@ -1,6 +1,6 @@
 //! Measures the cost of the extensions that PQUIC implements as plugins (De Coninck et al.,
 //! "Pluginizing QUIC", SIGCOMM 2019): monitoring, multipath, and forward error correction. Also
-//! measures the time until a plugin runs.
+//! measures how long it takes until a plugin runs.
 
 use std::time::{Duration, Instant};
 
@@ -16,22 +16,22 @@ use crate::tree::Source;
 /// An extension whose cost is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extension {
-    /// No extension. This is the baseline.
+    /// No extension is used. This is the baseline.
     None,
-    /// The plugin `monitor` at the server.
+    /// The plugin `monitor` runs at the server.
     Monitoring,
-    /// Multipath is negotiated (RFC 10069), but only one path is open.
+    /// The ends negotiate multipath (RFC 10069), but only one path is open.
     OnePathOfTwo,
-    /// Two paths carry the data. The transport's own scheduler divides it.
+    /// Two paths carry the data, and the transport's own scheduler chooses the path of each packet.
     TwoPaths,
-    /// Two paths carry the data. The plugin `lowest-latency` is the scheduler.
+    /// Two paths carry the data, and the plugin `lowest-latency` chooses the path of each packet.
     TwoPathsScheduled,
-    /// The plugin `fec-xor` at both ends. It sends the XOR sum of every eight packets.
+    /// The plugin `fec-xor` runs at both ends. For every eight packets, it sends their XOR sum.
     ErrorCorrection,
 }
 
 impl Extension {
-    /// All extensions. The first is the baseline for the others.
+    /// All extensions. The first one is the baseline for the others.
     pub const ALL: [Extension; 6] = [
         Extension::None,
         Extension::Monitoring,
@@ -68,8 +68,8 @@ fn of_the_tree(name: &str) -> Result<Source, TrialError> {
     Source::find(name).ok_or_else(|| TrialError::of("the tree has no such plugin"))
 }
 
-/// Sends this many bytes from a server to a client, with an extension and its plugin from
-/// [`Extension::load`]. Only the CPU limits the links.
+/// Sends `bytes` bytes from a server to a client, with an extension and its plugin from
+/// [`Extension::load`]. Only the CPU limits the transfer.
 ///
 /// # Errors
 /// The plugin cannot be attached or fails, or the transfer is not complete.
@@ -89,17 +89,17 @@ pub fn extended(
     carry(attached, config, (Way::Unlimited, open), seed, bytes).map(drop)
 }
 
-/// Times until a plugin runs on a connection.
+/// Time that it takes until a plugin runs on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loading {
-    /// Time from the bytes of the bundle, including the checks of signature, manifest, policy and
-    /// bytecode, and the compilation.
+    /// Time for a new plugin. It includes the checks of signature, manifest, policy and bytecode,
+    /// and the compilation.
     pub first: Duration,
-    /// Time on another connection, when the plugin is already compiled.
+    /// Time for the same plugin on another connection. The plugin is already compiled.
     pub again: Duration,
 }
 
-/// Returns the signed bundle of a plugin of the tree, to measure its loading.
+/// Returns the signed bundle of a plugin of this source tree, so that its loading can be measured.
 ///
 /// # Errors
 /// The tree has no such plugin, or the plugin cannot be built.
@@ -107,8 +107,8 @@ pub fn signed(name: &str) -> Result<Vec<u8>, TrialError> {
     of_the_tree(name)?.bundle(Some(&key()?))
 }
 
-/// Loads a plugin from its bundle and attaches it to one connection, then to another one. Returns
-/// both times.
+/// Loads a plugin from its bundle and attaches it to one connection, and then to another one.
+/// Returns the time that each of the two takes.
 ///
 /// # Errors
 /// The plugin is refused.

@@ -1,4 +1,4 @@
-//! Trials of forward error correction, which the application uses at both ends.
+//! Trials of plugins for forward error correction. The application uses such a plugin at both ends.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::network::{End, Network, sent_hash};
 use crate::pair::TrialError;
 
 /// Size of an answer, in bytes. Its seven packets and their repair frames fit into the initial
-/// window.
+/// congestion window.
 const ANSWER: u64 = 7_000;
 
-/// Maximum number of answers on a connection.
+/// Maximum number of answers on one connection.
 const ANSWERS: usize = 5;
 
 /// Returns the number of packets that the server declared lost.
@@ -23,9 +23,9 @@ fn lost(network: &mut Network) -> Result<u64, TrialError> {
     Ok(server.stats().packets_lost)
 }
 
-/// Measures the percentage of late answers on a path that loses this percentage of packets. Each
-/// connection ends after its first loss, because the window then shrinks with and without the
-/// plugin, which would affect the later answers.
+/// Measures the percentage of answers that are late if the path loses `percent` percent of the
+/// packets. Each connection ends after its first loss. The congestion window shrinks after a loss,
+/// with and without the plugin, which would affect the later answers.
 fn answers(setup: &Setup, percent: f64) -> Result<Run, TrialError> {
     let drop = Chance::percent(percent);
     let link = Link { delay: milliseconds(20), drop, ..Link::default() };
@@ -47,7 +47,7 @@ fn answers(setup: &Setup, percent: f64) -> Result<Run, TrialError> {
             let carried = carried.map_err(TrialError::of)?;
             run.times.push(carried.took.as_secs_f64() * 1e3);
             run.intact &= carried.sha256 == sent_hash(ANSWER);
-            // Wait until losses are detected.
+            // Wait until the connection has detected its losses.
             network.pass(Duration::from_millis(300)).map_err(TrialError::of)?;
             if lost(&mut network)? > before {
                 break;
@@ -66,12 +66,12 @@ fn answers(setup: &Setup, percent: f64) -> Result<Run, TrialError> {
     Ok(run)
 }
 
-/// Measures a path with mostly single losses.
+/// Runs the trial of the plugin `fec-xor` on a path that mostly loses single packets.
 pub(super) fn xor(setup: &Setup) -> Result<Run, TrialError> {
     answers(setup, 3.0)
 }
 
-/// Measures a path on which losses often come in pairs.
+/// Runs the trial of the plugin `fec-rlc` on a path that often loses two packets in a row.
 pub(super) fn rlc(setup: &Setup) -> Result<Run, TrialError> {
     answers(setup, 8.0)
 }

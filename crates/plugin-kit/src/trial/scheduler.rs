@@ -1,5 +1,5 @@
-//! Measures the cost of a packet scheduler as bytecode. It is the lowest-latency scheduler of "The
-//! Case for Protocol Plugins", table 1.
+//! Measures the cost of a packet scheduler that is bytecode. It is the lowest-latency scheduler in
+//! table 1 of "The Case for Protocol Plugins" (De Coninck and Bonaventure, 2019).
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::network::End;
 use crate::pair::TrialError;
 use crate::tree::Source;
 
-/// A scheduler that chooses the path with the lowest round-trip time.
+/// An implementation of a scheduler that chooses the path with the lowest round-trip time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchedulerArm {
-    /// The transport's own scheduler, without a plugin.
+    /// The transport's own scheduler. No plugin runs.
     Native,
     /// Bytecode that leaves each choice to the transport's own scheduler. This measures the cost of
     /// the call.
@@ -23,13 +23,13 @@ pub enum SchedulerArm {
     /// The plugin `lowest-latency`, which reads fields when it needs them.
     OnDemand,
     /// A plugin that makes the same choice as `lowest-latency`, but first reads all fields of the
-    /// connection and of each path into a structure. A host must fill such a structure if it cannot
-    /// know which fields the bytecode will read.
+    /// connection and of each path into a structure. This shows the cost for a host that must pass
+    /// all fields, because it cannot know which fields the bytecode will read.
     Filled,
 }
 
-/// C code that fills a structure with all fields, and then makes the choice of `lowest-latency`
-/// from it.
+/// C code that reads all fields into a structure, and then makes the choice of `lowest-latency`
+/// from that structure.
 const FILLED: &str = "
 #define PATHS 8
 
@@ -97,7 +97,7 @@ equic_u64 choose(struct equic_select_path *call)
 }
 ";
 
-/// Manifest of the schedulers that are not plugins of the tree.
+/// Manifest of the schedulers that are not plugins of this source tree.
 const MANIFEST: &str = "name = \"scheduler\"\nversion = \"1.0.0\"\nauthor = \"The authors of eQUIC\"\nabi = 2\nsteps = 100000
 capabilities = [\"observe\", \"choose\"]
 reads = [\"ActivePath\", \"ApplicationWaits\", \"BytesInFlight\", \"BytesReceived\", \"BytesSent\", \"BytesUnsent\",
@@ -113,11 +113,11 @@ function = \"choose\"
 ";
 
 impl SchedulerArm {
-    /// All schedulers. The first is the baseline for the others.
+    /// All implementations. The first one is the baseline for the others.
     pub const ALL: [SchedulerArm; 4] =
         [SchedulerArm::Native, SchedulerArm::Nothing, SchedulerArm::OnDemand, SchedulerArm::Filled];
 
-    /// Returns the name of the scheduler for tables.
+    /// Returns the name of the implementation for tables.
     pub fn name(self) -> &'static str {
         match self {
             SchedulerArm::Native => "native",
@@ -127,8 +127,7 @@ impl SchedulerArm {
         }
     }
 
-    /// Compiles and loads the scheduler's bytecode. Returns `None` if the scheduler has no
-    /// bytecode.
+    /// Compiles and loads the bytecode of this implementation. Returns `None` for the native one.
     ///
     /// # Errors
     /// Clang is not installed, or the code does not compile.
@@ -152,8 +151,8 @@ impl SchedulerArm {
     }
 }
 
-/// Sends this many bytes from a server to a client over two paths that only the CPU limits. A
-/// scheduler's bytecode, if there is any, runs at the server. Returns the virtual time of the
+/// Sends `bytes` bytes from a server to a client over two paths that only the CPU limits. If
+/// `plugin` is given, it runs at the server as the scheduler. Returns the virtual time of the
 /// transfer.
 ///
 /// # Errors

@@ -1,5 +1,5 @@
-//! Helpers for tests: compile and load plugins of the tree and plugins from text, and attach them
-//! to connections in memory.
+//! Helpers for tests. They compile and load plugins, either from this source tree or from C text,
+//! and attach them to connections in memory.
 #![allow(dead_code, reason = "each test program takes what it needs")]
 
 use std::path::{Path, PathBuf};
@@ -10,15 +10,15 @@ use equic_plugin::{Bundle, Origin, Plugin, PluginError, Policy, decide, pack};
 use equic_plugin_kit::{End, Network, compile};
 use equic_transport::TransportConfig;
 
-/// Returns the seed of a test, from `EQUIC_SEED` or the default. It is printed, so a failed test
-/// shows it.
+/// Returns the seed of a test: `EQUIC_SEED` from the environment, or the default. Prints it, so
+/// that a failed test shows it.
 pub(crate) fn seed() -> u64 {
     let seed = std::env::var("EQUIC_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(17);
     println!("EQUIC_SEED={seed}");
     seed
 }
 
-/// Returns the folder `plugins` of the tree.
+/// Returns the path of the folder `plugins` in this source tree.
 pub(crate) fn plugins() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins")
 }
@@ -47,7 +47,8 @@ pub(crate) fn of_the_tree(name: &str) -> Plugin {
     load(&manifest, &code).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Compiles and loads a plugin from its text. `manifest` follows the common lines of the manifest.
+/// Compiles and loads a plugin from C text. `manifest` has the lines after the common lines of the
+/// manifest.
 pub(crate) fn of_text(name: &str, manifest: &str, text: &str) -> Result<Plugin, PluginError> {
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.c"));
     std::fs::write(&source, format!("#include <equic_plugin.h>\n{text}")).unwrap();
@@ -70,7 +71,7 @@ pub(crate) fn link() -> Link {
     Link { delay: Duration::from_millis(20), ..Link::default() }
 }
 
-/// Returns a bottleneck with a queue of this many milliseconds.
+/// Returns a link with this rate in bits per second and a queue of this many milliseconds.
 pub(crate) fn bottleneck(bits: u64, queue: u64) -> Link {
     Link {
         rate: Some(bits),
@@ -94,7 +95,7 @@ pub(crate) fn attach(network: &mut Network, end: End, plugin: &Plugin) {
     plugin.attach(network.connection(end).unwrap()).unwrap();
 }
 
-/// Sends this many bytes from the server to the client. Returns the time.
+/// Sends this many bytes from the server to the client. Returns the duration of the transfer.
 pub(crate) fn download(network: &mut Network, bytes: u64) -> Duration {
     network.transfer(End::Server, bytes, Duration::from_secs(300)).unwrap()
 }

@@ -1,5 +1,5 @@
-//! Tests peers that break the rules of the exchange, and their malicious plugins, on connections in
-//! memory.
+//! Tests peers that break the rules of the plugin exchange, and malicious plugins of peers, on
+//! connections in memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -20,7 +20,8 @@ use equic_wire::VarInt;
 use crate::common::{bottleneck, link, object, seed};
 use crate::party::{Party, big, built, bundle, key, policy, push, pushing, settle};
 
-/// A hook that sends the given frames of the exchange against all rules, and accepts any frames.
+/// A hook that sends the given exchange frames even where the rules forbid it, and accepts any
+/// frame of the peer.
 struct Rude {
     frames: Vec<Vec<u8>>,
 }
@@ -37,7 +38,8 @@ impl Hook for Rude {
             (Operation::WriteFrame, Bytes::Out(room)) => {
                 let token = call.inputs.get(1).copied().unwrap_or(0) as usize;
                 let frame = &self.frames[token];
-                // If the space is too small, the transport calls again for the next packet.
+                // If the packet has too little space, the transport calls again for the next
+                // packet.
                 answer = 0;
                 if let Some(room) = room.get_mut(..frame.len()) {
                     room.copy_from_slice(frame);
@@ -73,7 +75,7 @@ impl Hook for Rude {
     }
 }
 
-/// Attaches a [`Rude`] hook with these frames.
+/// Attaches a [`Rude`] hook that sends these frames.
 pub(crate) fn rudely(connection: &mut Connection, frames: Vec<Vec<u8>>) -> HookId {
     let points: Vec<AttachPoint> = Kind::ALL
         .iter()
@@ -88,8 +90,8 @@ pub(crate) fn rudely(connection: &mut Connection, frames: Vec<Vec<u8>>) -> HookI
     connection.attach_with_frames(Box::new(Rude { frames }), &points, &own).unwrap()
 }
 
-/// Sends these frames from a server to a client, and returns the client's outcome. `declared` is
-/// true if the server declares the parameter of the exchange.
+/// Sends these frames from a server to a client, and returns what happened to the client's
+/// connection. `declared` is true if the server declares the transport parameter of the exchange.
 pub(crate) fn rude(declared: bool, frames: Vec<Vec<u8>>) -> String {
     let (_, mut server_end) = Party::new(|config| config.policy = Some(policy()));
     let (_, client_end) = Party::new(|config| config.policy = Some(policy()));
@@ -133,8 +135,9 @@ fn rules_that_are_broken_have_names() {
     }
 }
 
-/// Offers these bytes and returns the progress at the client. The manifest in `data` is sent in the
-/// OFFER, and the rest as DATA. `claimed` replaces the OFFER. The connection must survive.
+/// Offers these bytes, and returns the progress that the client reports. The OFFER carries the
+/// manifest in `data`, and DATA frames carry the rest. If `claimed` is given, it is sent as the
+/// OFFER. The connection must survive.
 fn over_the_wire(bytes: &[u8], claimed: Option<Offer>, data: &[u8]) -> Vec<Progress> {
     let (_, mut server_end) = Party::new(|config| config.policy = Some(policy()));
     let (client, client_end) = Party::new(|config| config.policy = Some(policy()));
@@ -161,7 +164,7 @@ fn over_the_wire(bytes: &[u8], claimed: Option<Offer>, data: &[u8]) -> Vec<Progr
     let id = rudely(server, vec![offer]);
     server.tell_hook(id, &[]).unwrap();
     network.pass(Duration::from_millis(200)).unwrap();
-    // A hook sends only the frames that it was created with, so another hook replaces it.
+    // A [`Rude`] hook sends only the frames with which it was created, so a new hook replaces it.
     let server = network.connection(End::Server).unwrap();
     server.detach(id).unwrap();
     let id = rudely(server, pieces);
@@ -175,7 +178,7 @@ fn over_the_wire(bytes: &[u8], claimed: Option<Offer>, data: &[u8]) -> Vec<Progr
     client.progress()
 }
 
-/// Returns the number of bytes before the object of a signed bundle.
+/// Returns the length of a signed bundle's preamble, which is everything before the object.
 pub(crate) fn preamble(bytes: &[u8]) -> usize {
     16 + 96 + usize::from(u16::from_be_bytes([bytes[8], bytes[9]]))
 }
@@ -206,9 +209,11 @@ fn bundles_that_are_wrong_over_the_wire() {
     assert_eq!(outcome, Some(Status::Corrupt), "its signature");
     let cut = &whole[..whole.len() - 1];
     assert_eq!(ended(over_the_wire(cut, None, cut)), Some(Status::Corrupt), "its length");
-    // The last byte is never sent. The client must wait for it as long as the connection lives.
+    // The last byte of the bundle is never sent, so the client must wait for it as long as the
+    // connection lives.
     assert_eq!(ended(over_the_wire(&whole, None, cut)), None);
-    // The offered size exceeds the limit. The offer must be refused, and nothing may be kept.
+    // The offered size exceeds the limit. The offer must be refused, and the client must keep
+    // nothing of it.
     let endless = Offer {
         plugin: 0,
         hash: [7; 32],
@@ -235,7 +240,7 @@ fn a_peer_leaves_while_its_plugin_is_fetched() {
     assert!(counted > memory(), "{counted} bytes of the connection, {} of bundles", memory());
     let now = Timestamp::START + network.elapsed();
     network.connection(End::Server).unwrap().close(now, VarInt::from_u32(1), "");
-    // This may fail, because the connection may end earlier.
+    // An error is ignored here, because the connection may already have ended.
     let _ = network.pass(Duration::from_secs(1));
     assert!(!client.has(&Progress::Active) && server.has(&Progress::Offered));
     let config = Arc::downgrade(&client.heard);
@@ -243,8 +248,8 @@ fn a_peer_leaves_while_its_plugin_is_fetched() {
     assert!(config.upgrade().is_none(), "nobody holds the client's exchange any more");
 }
 
-/// Returns a plugin with its own frame type, built from its text. Each function has the name of its
-/// operation in lower case.
+/// Returns a plugin, compiled from C text, that defines a frame type. Its functions have the names
+/// of their operations in lower case.
 fn with_frames(name: &str, operations: &[&str], text: &str) -> Arc<Push> {
     built(name, || {
         let source = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.c"));
@@ -307,20 +312,20 @@ fn a_plugin_that_sends_without_end_leaves_application_data_its_share() {
             settle(&mut network, &server);
             assert!(server.has(&Progress::Active), "{:?}", server.progress());
         }
-        // Send from the end that runs the plugin.
+        // The data is sent from the end at which the plugin runs.
         let took = network.transfer(End::Client, 500_000, Duration::from_secs(60)).unwrap();
         assert_eq!(network.failures(End::Client).len(), 0);
         took
     };
     let (alone, beside) = (time(false), time(true));
-    // The plugin may take a quarter of the packets, so the transfer takes a third longer. The rest
-    // of the tolerance is for frames that were in flight before.
+    // The plugin may use a quarter of the packets, so the transfer takes a third longer. The
+    // remaining tolerance covers frames that were in flight when the plugin was attached.
     assert!(beside < alone * 16 / 10, "{alone:?} alone, {beside:?} beside the plugin");
     assert!(beside > alone * 11 / 10, "the plugin sends, too: {alone:?}, {beside:?}");
 }
 
-/// C code that sends the largest possible frames as fast as possible, and tries again at each
-/// timer.
+/// C code that sends frames of the maximum size as fast as possible, and tries again whenever its
+/// timer expires.
 const PUMP: &str = "
     equic_u64 initopaquedata(void)
     {
@@ -373,15 +378,16 @@ fn frames_of_a_peers_plugins_have_a_rate() {
         assert!(server.has(&Progress::Active), "{:?}", server.progress());
         network.carried(End::Client, 0) - before
     };
-    // The expected amount is one second's bytes at once, and ten seconds' after that. Headers add a
-    // few percent.
+    // The plugin may send the bytes of one second at once, and then those of ten seconds. Headers
+    // add a few percent.
     let usual = sent(125_000);
     assert!((1_000_000..1_600_000).contains(&usual), "{usual}");
     let more = sent(1_250_000);
     assert!(more > usual * 3 / 2, "{more} and {usual}");
 }
 
-/// C code that fails at the first received frame. The peer's end sends ten in a row.
+/// C code of a plugin that fails when it receives its first frame. The plugin at the peer's end
+/// sends ten frames in a row.
 const FRAGILE: &str = "
     equic_u64 initopaquedata(struct equic_init_opaque_data *call)
     {
@@ -427,7 +433,8 @@ fn a_plugin_that_runs_is_memory_of_the_connection() {
         pushing(&link(), seed, |config| config.push = vec![push("cap")], |_| {});
     settle(&mut network, &server);
     let with = network.connection(End::Client).unwrap().memory();
-    // Compare at the same time, because other memory changes with each packet.
+    // Both amounts of memory are measured at the same time, because other memory changes with each
+    // packet.
     let plugin = PluginId { by: Origin::Peer, number: 0 };
     client.ask(&mut network, End::Client, |handle| assert!(handle.detach(plugin)));
     let without = network.connection(End::Client).unwrap().memory();
@@ -465,7 +472,7 @@ fn a_plugin_that_expires_is_taken_off_a_connection_that_is_idle() {
     }
 }
 
-/// A loader that counts how many plugins the loader behind it must compile.
+/// A loader that counts how many plugins the loader that it wraps must compile.
 struct Counted {
     loader: Bytecode,
     compiled: AtomicUsize,
@@ -504,13 +511,13 @@ fn a_bundle_is_compiled_once_for_all_connections() {
         let over = |one: &Progress| matches!(one, Progress::Active | Progress::Over(..));
         assert_eq!(server.progress().iter().filter(|one| over(one)).count(), 3);
     };
-    // On each connection, one of the three copies is attached. The others fail because the
-    // operation is in use.
+    // Only one of the three copies can be attached on each connection. The others fail, because the
+    // operation is already replaced.
     for round in 0..3 {
         visit(&push("cap"), seed + round);
     }
     assert_eq!(loader.compiled(), 1);
-    // A bundle that cannot be loaded must be tried only once.
+    // A bundle that cannot be loaded must be compiled only once.
     let broken = built("broken", || {
         let manifest =
             String::from_utf8(equic_plugin::Bundle::parse(&bundle("cap")).unwrap().text().to_vec());
@@ -547,7 +554,7 @@ fn what_is_kept_of_compiled_plugins_is_bounded() {
     }
 }
 
-/// Returns the bundle with random data under another version number.
+/// Returns a bundle with random data. The number is part of the plugin's version.
 fn numbered(number: u8) -> Vec<u8> {
     let whole = big(1);
     let whole = equic_plugin::Bundle::parse(whole.bundle()).unwrap();

@@ -1,5 +1,5 @@
-//! Tests plugins that one end pushes to the other on connections in memory: as bytecode, over a
-//! link that loses packets, and from peers that break the rules.
+//! Tests plugins that one end of a connection in memory pushes to the other: plugins of this source
+//! tree, links that lose packets, and peers that break the rules.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -53,7 +53,7 @@ fn bytecode_that_the_client_pushes_caps_the_server() {
     let capped = network.transfer(End::Server, 2_000_000, Duration::from_secs(60)).unwrap();
     let least = Duration::from_millis(3_900);
     assert!(capped > least, "{capped:?}");
-    // Repeat the same transfer without the plugin, on the same connection.
+    // The same transfer is repeated without the plugin, on the same connection.
     let own = PluginId { by: Origin::Own, number: 0 };
     client.ask(&mut network, End::Client, |handle| assert!(handle.detach(own)));
     network.pass(Duration::from_millis(200)).unwrap();
@@ -93,8 +93,8 @@ fn application_data_keeps_its_share() {
     };
     let (alone, _) = time(Vec::new());
     let (beside, active) = time(vec![big(1), big(2), big(3)]);
-    // Bundles may take at most a quarter of each packet, so the transfer takes up to 4/3 of the
-    // time. The rest of the tolerance is for data that was sent before.
+    // Bundles may use at most a quarter of each packet, so the transfer takes up to 4/3 of the
+    // time. The remaining tolerance covers data that was sent before the transfer began.
     assert!(beside < alone * 15 / 10, "{alone:?} alone, {beside:?} beside plugins");
     assert!(active, "and the plugins came, too");
 }
@@ -117,9 +117,9 @@ fn a_second_connection_fetches_nothing() {
     assert!(second + 20_000 < first, "{first} bytes, then {second}");
 }
 
-/// The policy refuses a plugin of 20,000 bytes because of its manifest. The client must not request
-/// its code, whether the offer carries the manifest or the manifest is sent separately because the
-/// client has a cache.
+/// The client's policy refuses a plugin of 20,000 bytes because of its manifest. The client must
+/// not request the code. This must hold if the offer carries the manifest, and if the client has a
+/// cache and requests the manifest separately.
 #[test]
 fn what_is_refused_costs_a_manifest_and_no_code() {
     let seed = seed();
@@ -147,7 +147,7 @@ fn what_is_refused_costs_a_manifest_and_no_code() {
     };
     for (policy, cached) in policies[1..].iter().flat_map(|one| [(one, false), (one, true)]) {
         let (bytes, server, client) = sent(policy, cached);
-        // Most of these bytes belong to the handshake.
+        // Most of these bytes belong to the handshake, so the code cannot have been sent.
         assert!(bytes < 8_000, "{bytes} bytes: {policy}");
         for progress in [server, client] {
             let [Progress::Offered, Progress::Over(Status::TooLarge, _)] = &progress[..] else {
@@ -155,8 +155,8 @@ fn what_is_refused_costs_a_manifest_and_no_code() {
             };
         }
     }
-    // The client's parameter shows that no plugin gets this class, so the server must not offer the
-    // plugin.
+    // The client's transport parameter says that it grants this class to no plugin, so the server
+    // must not offer the plugin.
     let (server, server_end) = Party::new(|config| config.push = vec![big(1)]);
     let none = Policy::parse(policies[0]).unwrap();
     let (_, client_end) = Party::new(|config| config.policy = Some(none));
@@ -165,15 +165,15 @@ fn what_is_refused_costs_a_manifest_and_no_code() {
     assert!(matches!(server.progress()[..], [Progress::NotOffered(_)]));
 }
 
-/// Returns whether the plugin ran at the client before the server's first data arrived, and the
-/// time of that data.
+/// Returns whether the plugin already ran at the client when the server's first data arrived, and
+/// when that data arrived.
 fn first_data(seed: u64, hold: Duration, answers: bool) -> (bool, Duration) {
     let (server, server_end) = Party::new(|config| {
         (config.push, config.hold) = (vec![big(1)], hold);
     });
     let (client, mut client_end) = Party::new(|config| config.policy = Some(policy()));
     if !answers {
-        // The client declares that it accepts plugins, but never answers frames of the exchange.
+        // This client declares that it accepts plugins, but it never answers exchange frames.
         client_end.prepare = Some(Box::new(|connection: &mut Connection| {
             rudely(connection, Vec::new());
         }));
@@ -212,7 +212,7 @@ fn replaced_in_the_middle() {
     network.transfer(End::Server, 100_000, Duration::from_secs(60)).unwrap();
 }
 
-/// Returns `plugins/cap` with this name and another rate, in bytes per second.
+/// Returns the plugin `plugins/cap` with this name and this rate limit, in bytes per second.
 fn cap_of(name: &str, rate: &str) -> Arc<Push> {
     built(name, || {
         let folder = plugins().join("cap");
@@ -225,8 +225,8 @@ fn cap_of(name: &str, rate: &str) -> Arc<Push> {
     })
 }
 
-/// A cap is pushed in the middle of a connection, replaced twice and detached. Each time, the
-/// client must send at the rate of the present cap.
+/// While a connection is in use, a plugin that limits the sending rate is pushed, replaced twice
+/// and detached. Each time, the client must send at the rate of the plugin that is attached.
 #[test]
 fn a_cap_is_pushed_replaced_twice_and_taken_off() {
     let seed = seed();
@@ -284,8 +284,8 @@ fn a_plugin_that_fails_is_taken_off_and_the_server_hears_of_it() {
     network.transfer(End::Server, 200_000, Duration::from_secs(60)).unwrap();
 }
 
-/// Every call stays within its budget, but all calls together exceed the policy's steps per second.
-/// The plugin must fail.
+/// Every single call stays within its budget of steps, but all calls together exceed the steps per
+/// second that the policy permits. The plugin must fail.
 #[test]
 fn plugins_of_a_peer_share_the_instructions_of_a_second() {
     let seed = seed();

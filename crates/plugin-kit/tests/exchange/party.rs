@@ -1,4 +1,4 @@
-//! Ends of connections in memory that run the exchange, and plugins for them.
+//! Ends of connections in memory that take part in the plugin exchange, and plugins for them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,8 +19,8 @@ pub(crate) fn key() -> SigningKey {
     SigningKey::from_seed(&[7; 32]).unwrap()
 }
 
-/// Returns a policy that grants all plugins the class `tune`, which is enough for these plugins of
-/// the tree.
+/// Returns a policy that grants `tune` to all plugins. The plugins in these tests need no other
+/// class.
 pub(crate) fn policy() -> Policy {
     Policy::parse("anyone = [\"observe\", \"tune\", \"frames\"]").unwrap()
 }
@@ -46,8 +46,8 @@ pub(crate) fn push(name: &str) -> Arc<Push> {
     built(name, || bundle(name))
 }
 
-/// An end with the exchange: the updates that its listener received, and its handle when the
-/// connection exists.
+/// An end that takes part in the plugin exchange: the updates that its listener received, and the
+/// handle of its exchange once its connection exists.
 pub(crate) struct Party {
     pub(crate) heard: Arc<Mutex<Vec<Update>>>,
     pub(crate) handle: Arc<Mutex<Option<(HookId, ExchangeHandle)>>>,
@@ -83,7 +83,7 @@ impl Party {
         self.progress().contains(progress)
     }
 
-    /// Passes a request to the exchange, and notifies the connection.
+    /// Passes a request of the application to the exchange, and notifies the connection.
     pub(crate) fn ask(&self, network: &mut Network, end: End, what: impl FnOnce(&ExchangeHandle)) {
         let handle = self.handle.lock().unwrap().clone();
         let (id, handle) = handle.unwrap();
@@ -121,7 +121,7 @@ pub(crate) fn settle(network: &mut Network, party: &Party) {
     network.run_until(Duration::from_secs(60), "no plugin runs", done).unwrap();
 }
 
-/// Returns a plugin of more than 20,000 bytes, most of them random data.
+/// Returns a plugin whose bundle has more than 20,000 bytes, most of which are random data.
 pub(crate) fn big(number: u8) -> Arc<Push> {
     built(&format!("big-{number}"), || noisy(number))
 }

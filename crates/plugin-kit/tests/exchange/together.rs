@@ -1,4 +1,4 @@
-//! Tests plugins of a peer that call each other.
+//! Tests plugins of a peer that call operations of each other.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ inputs = 1
 outputs = 1
 ";
 
-/// Manifest lines that define a frame type. For a plugin with frame types, the exchange puts its
-/// own hook between the connection and the plugin.
+/// Manifest lines that define a frame type. If a plugin has frame types, the exchange wraps the
+/// plugin's hook in a hook of its own.
 const FRAMES: &str = "
 [[frames]]
 type = 0x1f00

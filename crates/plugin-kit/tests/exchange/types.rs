@@ -1,5 +1,5 @@
-//! Tests the frame types that offers allot: bytecode uses the numbers of its manifest, and the wire
-//! has those of the connection.
+//! Tests plugins whose frame types have other numbers on the wire than in their manifests. Bytecode
+//! must use the numbers of the manifest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,9 +17,9 @@ use equic_transport::operation::{
 use crate::common::{link, network, object, of_text, seed};
 use crate::party::{Party, policy, settle};
 
-/// C code that sends five frames of its type, each with a letter and a number. It reports each
-/// received frame to the application: its type, length, letter and number. HEAD has the bytes of
-/// the type, and LENGTH their number.
+/// C code that sends five frames of the plugin's type, each with a letter and a number. It reports
+/// each received frame to the application: its type, length, letter and number. HEAD has the bytes
+/// of the frame type, and LENGTH is the number of these bytes.
 const POST: &str = "
     #include <equic_plugin.h>
     static const equic_u8 head[] = {HEAD, 2};
@@ -69,8 +69,8 @@ const POST: &str = "
         return EQUIC_DONE;
     }";
 
-/// Returns the bundle of a plugin that sends this letter in frames with the type `named` in its
-/// manifest.
+/// Returns the bundle of a plugin that sends this letter in its frames. Its manifest defines the
+/// frame type `named`.
 fn post(letter: char, named: u64, head: &[u8]) -> Vec<u8> {
     let name = format!("post-{letter}-{named:x}");
     let bytes: Vec<String> = head.iter().map(u8::to_string).collect();
@@ -97,7 +97,7 @@ fn post(letter: char, named: u64, head: &[u8]) -> Vec<u8> {
     pack(&manifest, &object(&source, &name), None).unwrap()
 }
 
-/// Reports of the plugins. For each letter: the types and lengths of received frames, and the
+/// Reports of the plugins: for each letter, the types and lengths of the received frames, and the
 /// received numbers. Then the letters whose frames were all acknowledged.
 type Told = (BTreeMap<char, (BTreeSet<(u64, u64)>, BTreeSet<u64>)>, BTreeSet<char>);
 
@@ -123,7 +123,7 @@ fn told(network: &mut Network, end: End) -> Told {
     (came, arrived)
 }
 
-/// A hook that records the types of received frames.
+/// A hook that records the types of received frames as they are on the wire.
 struct Watch(Arc<Mutex<BTreeSet<u64>>>);
 
 impl Hook for Watch {
@@ -146,7 +146,7 @@ fn plugins_that_name_the_same_type_all_run() {
         let bytes = post(letter, 0x1f00, &[0x5f, 0x00]);
         Arc::new(Push::new(&bytes).unwrap().at_both_ends())
     };
-    // The server and the client push two plugins each at the same time.
+    // The server and the client each push two plugins at the same time.
     let (server, server_end) = Party::new(|config| {
         (config.policy, config.push) = (Some(policy()), vec![both('a'), both('b')]);
     });
@@ -177,7 +177,7 @@ fn plugins_that_name_the_same_type_all_run() {
     assert_eq!(wire, [0x1f00, 0x1f01, 0x1f02, 0x1f03], "odd ones the server's");
 }
 
-/// The offerer may choose numbers of any length on the wire.
+/// The side that offers a plugin may choose numbers of any length for the wire.
 #[test]
 fn numbers_of_other_lengths_on_the_wire() {
     let named: [(u64, &[u8]); 2] =
@@ -218,7 +218,7 @@ fn numbers_of_other_lengths_on_the_wire() {
     }
 }
 
-/// A plugin may queue frames only by the types of its manifest. The number that its type has on the
+/// A plugin must queue frames by their types in the manifest. Queuing a frame by the number on the
 /// wire must be refused.
 #[test]
 fn a_number_on_the_wire_is_none_of_the_bytecodes() {
@@ -226,7 +226,7 @@ fn a_number_on_the_wire_is_none_of_the_bytecodes() {
     let bundle = Bundle::parse(&bytes).unwrap();
     let text = String::from_utf8(bundle.text().to_vec()).unwrap();
     let manifest: String = text.lines().skip(1).map(|line| format!("{line}\n")).collect();
-    // Pack the same object with a manifest that has another number for the type.
+    // The same object is packed with a manifest that has another number for the frame type.
     let manifest = manifest.replace(&0x1f00.to_string(), &0x1f10.to_string());
     let bytes = pack(&manifest, bundle.code(), None).unwrap();
     let bundle = Bundle::parse(&bytes).unwrap();
@@ -248,8 +248,8 @@ fn a_number_on_the_wire_is_none_of_the_bytecodes() {
     assert!(failed.len() == 1 && failed[0].1.0.contains("not the hook's own"), "{failed:?}");
 }
 
-/// The owner's own plugins use the types of their manifests. Offers must not allot these types, and
-/// an offer that does must be refused.
+/// The owner's own plugins use the frame types of their manifests on the wire. An offer that uses
+/// one of these types must be refused.
 #[test]
 fn types_of_the_owners_plugins_are_in_use() {
     let manifest = "capabilities = [\"frames\"]\nframes = [{ type = 0x1f01, ack-eliciting = true }]\n\
@@ -272,13 +272,14 @@ fn types_of_the_owners_plugins_are_in_use() {
         network.connect().unwrap();
         settle(&mut network, &server);
         match (at, client.progress().pop()) {
-            // The server knows the types of its own plugins, so it chooses another number.
+            // The server knows the frame types of its owner's plugins, so its offer uses another
+            // number.
             (End::Server, Some(Progress::Active)) => {
                 network.pass(Duration::from_secs(1)).unwrap();
                 assert!(seen.lock().unwrap().contains(&0x1f03));
             }
-            // The server cannot know the types of the client's own plugins, so the client refuses
-            // the offer.
+            // The server cannot know the frame types of the plugins that the client's owner
+            // attached, so the client must refuse the offer.
             (End::Client, Some(Progress::Over(Status::FrameTypes, why))) => {
                 assert!(why.contains("0x1f01 is already in use"), "{why}");
                 assert!(!client.has(&Progress::Fetched));

@@ -1,4 +1,4 @@
-//! Loads plugins of bytecode. Each is compiled once for all connections.
+//! Compiles plugins from bytecode. Each plugin is compiled once for all connections.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -7,19 +7,19 @@ use super::config::{Accepted, Load, Loaded};
 use crate::policy::Granted;
 use crate::runtime::Plugin;
 
-/// Default for the size of the compiled plugins that are kept, in bytes.
+/// Default limit on the size of the compiled plugins that a loader keeps, in bytes.
 const USUAL_BYTES: usize = 16 << 20;
 
-/// Maximum number of kept plugins, including those that cannot be loaded.
+/// Maximum number of plugins that a loader keeps, including those that cannot be loaded.
 const MAX_KEPT: usize = 1024;
 
-/// Compiles the bytecode of plugins ([`Plugin`]), and keeps the result for later connections under
+/// Compiles the bytecode of plugins ([`Plugin`]), and caches the result for later connections under
 /// the bundle's hash. The least recently used plugin is removed first. A bundle that cannot be
-/// loaded is remembered too, so that it is read only once.
+/// loaded is cached too, so that it is read only once.
 #[derive(Debug)]
 pub struct Bytecode {
     most: usize,
-    /// Sorted by last use, oldest first.
+    /// Compiled plugins, sorted by their last use. The least recently used one comes first.
     kept: Mutex<VecDeque<Kept>>,
 }
 
@@ -47,7 +47,7 @@ impl Kept {
 }
 
 impl Default for Bytecode {
-    /// Keeps 16 MiB of plugins.
+    /// Returns a loader that keeps at most 16 MiB of plugins that no connection uses.
     fn default() -> Bytecode {
         Bytecode::new(USUAL_BYTES)
     }
@@ -68,7 +68,7 @@ impl Bytecode {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the entry of a plugin, and marks it as the most recently used.
+    /// Returns the cache entry of a plugin, and marks the entry as the most recently used.
     fn place(&self, plugin: &Accepted<'_>) -> Arc<OnceLock<Made>> {
         let mut kept = self.kept();
         let found = kept.iter().position(|one| one.is(plugin)).and_then(|at| kept.remove(at));
@@ -82,7 +82,7 @@ impl Bytecode {
         made
     }
 
-    /// Removes plugins beyond the limits.
+    /// Removes the least recently used plugins until the cache is within its limits.
     fn trim(&self) {
         let mut kept = self.kept();
         let mut bytes: usize = kept.iter().map(Kept::bytes).sum();

@@ -1,7 +1,7 @@
 //! Caches fetched bundles by their hash, so that later connections need not fetch them.
 //!
-//! A peer can see whether an endpoint requests a bundle, and so whether the endpoint has seen the
-//! bundle before. Therefore, each peer has its own cache, under the name in the peer's verified
+//! A peer can notice whether an endpoint requests an offered bundle, and so whether the endpoint
+//! already has it. Therefore, each peer has its own cache, under the name in the peer's verified
 //! certificate. Two servers learn nothing about each other.
 
 use std::collections::VecDeque;
@@ -15,20 +15,21 @@ use crate::bundle::{MAX_BUNDLE, sha256};
 use crate::file::read_regular_here;
 use crate::key::hex;
 
-/// Keeps bundles by their hash, so that a later connection need not fetch them. It is called while the connection is
-/// locked, so it may wait for a disk, but for nothing slower.
+/// Stores bundles under their hash, so that a later connection need not fetch them. The exchange
+/// calls it while the connection is locked, so an implementation may wait for a disk, but for
+/// nothing slower.
 pub trait Cache: Send + Sync {
-    /// Returns the bundle with this SHA-256, or `None` if the cache does not have it.
+    /// Returns the bundle with this SHA-256, or `None` if it is not in the cache.
     fn get(&self, hash: &[u8; 32]) -> Option<Arc<[u8]>>;
 
     /// Stores a bundle whose SHA-256 is `hash`. An implementation may ignore the call.
     fn put(&self, hash: &[u8; 32], bundle: &Arc<[u8]>);
 }
 
-/// A bundle with its hash.
+/// The SHA-256 of a bundle, and the bundle.
 type Entry = ([u8; 32], Arc<[u8]>);
 
-/// A cache in memory with a limit on its bytes. The oldest bundles are removed first.
+/// A cache of bundles in memory with a limit on its bytes. It removes the oldest bundles first.
 #[derive(Debug)]
 pub struct MemoryCache {
     most: usize,
@@ -36,7 +37,7 @@ pub struct MemoryCache {
 }
 
 impl MemoryCache {
-    /// Makes a cache of at most `most` bytes.
+    /// Creates a cache of at most `most` bytes.
     pub fn new(most: usize) -> MemoryCache {
         MemoryCache { most, kept: Mutex::default() }
     }
@@ -63,13 +64,14 @@ impl Cache for MemoryCache {
     }
 }
 
-/// Most bundles in a folder.
+/// Maximum number of bundles in the folder of a cache.
 const MAX_FILES: usize = 256;
 
-/// A cache in a folder, with a file `HASH.qplug` for each bundle, and at most 256 files.
+/// A cache of bundles in a folder. Each bundle is a file `HASH.qplug`, and there are at most 256
+/// files.
 ///
 /// [`Cache::get`] returns a bundle only from a regular file whose content has the hash in the
-/// file's name. Anything else under such a name counts as missing: a damaged or overlong file, a
+/// file's name. It treats anything else under such a name as missing: a damaged or overlong file, a
 /// FIFO, a device, a symbolic link. [`Cache::put`] replaces it.
 #[derive(Debug)]
 pub struct FolderCache {
@@ -77,7 +79,7 @@ pub struct FolderCache {
 }
 
 impl FolderCache {
-    /// Opens the cache for the peer with this name. The cache has its own folder below `folder`.
+    /// Opens the cache for the peer with this name. Each peer has its own folder below `folder`.
     /// Missing folders are created.
     ///
     /// # Errors
@@ -99,22 +101,23 @@ impl FolderCache {
         }
         let file = self.file(hash);
         self.make_room()?;
-        // Another process may read at the same time, so the file appears complete or not at all.
+        // Another process may read the file at the same time. The file is therefore written under
+        // another name and then moved, so that it is always complete.
         let part = self.part(hash, bundle)?;
         let moved = fs::rename(&part, &file).or_else(|_| {
-            // A file cannot replace a folder. `remove_dir` removes an empty folder only, because
-            // this cache does not own the content of any other.
+            // A file cannot replace a folder. `remove_dir` removes only an empty folder, because
+            // the content of any other folder does not belong to this cache.
             fs::remove_dir(&file)?;
             fs::rename(&part, &file)
         });
         if moved.is_err() {
-            // The error of the move is returned.
+            // An error is ignored here, because the caller gets the error of the move.
             let _ = fs::remove_file(&part);
         }
         moved
     }
 
-    /// Writes a bundle to a new file. Returns the file's path.
+    /// Writes a bundle to a new temporary file, and returns its path.
     fn part(&self, hash: &[u8; 32], bundle: &[u8]) -> io::Result<PathBuf> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -122,20 +125,20 @@ impl FolderCache {
         let part = self.folder.join(name);
         let create = || fs::OpenOptions::new().write(true).create_new(true).open(&part);
         let mut file = create().or_else(|error| match error.kind() {
-            // A killed process with the same process ID left it behind, or another program created
-            // a FIFO or a link there.
+            // A killed process with the same process ID left this file behind, or another program
+            // created a FIFO or a link under this name.
             io::ErrorKind::AlreadyExists => fs::remove_file(&part).and_then(|()| create()),
             _ => Err(error),
         })?;
         if let Err(error) = file.write_all(bundle) {
-            // The error of the write is returned.
+            // An error is ignored here, because the caller gets the error of the write.
             let _ = fs::remove_file(&part);
             return Err(error);
         }
         Ok(part)
     }
 
-    /// Removes the oldest files until there is room for one more.
+    /// Removes the oldest files until there is room for one more bundle.
     fn make_room(&self) -> io::Result<()> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
@@ -167,7 +170,7 @@ impl Cache for FolderCache {
     }
 
     fn put(&self, hash: &[u8; 32], bundle: &Arc<[u8]>) {
-        // On failure, the next connection fetches the bundle again.
+        // If this fails, the next connection fetches the bundle again.
         let _ = self.write(hash, bundle);
     }
 }
@@ -179,8 +182,8 @@ mod tests {
 
     use super::*;
 
-    /// Puts something else under the file name of a bundle. The cache must refuse it, and the next
-    /// `put` must replace it.
+    /// Calls `spoil` to damage or replace the file of a bundle. The cache must then not return the
+    /// bundle, and the next `put` must replace the file.
     fn repairs(spoil: impl FnOnce(&Path)) {
         let folder = tempfile::tempdir().unwrap();
         let cache = FolderCache::open(folder.path(), "peer").unwrap();
@@ -216,8 +219,8 @@ mod tests {
         repairs(|file| symlink("/nowhere/at/all", file).unwrap());
     }
 
-    /// The cache must refuse a symbolic link, whatever its target is, and must not write to the
-    /// target.
+    /// A cache must not return a bundle through a symbolic link, whatever its target is, and must
+    /// not write to the target.
     #[test]
     fn cache_does_not_follow_links() {
         let elsewhere = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Configuration of an exchange, and the updates that an exchange reports.
+//! Configuration of a plugin exchange, in which the two ends of a connection offer each other
+//! plugins, and the updates that the exchange reports.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,46 +17,47 @@ use crate::policy::{Granted, Policy};
 use crate::preamble::Header;
 use crate::runtime::{Accounts, Allowance, Clock};
 
-/// A plugin that may run: its bundle has the offered hash, its signature is valid, and the policy
+/// A plugin that may run. Its bundle has the offered hash, its signature is valid, and the policy
 /// permits it.
 #[derive(Clone, Copy, Debug)]
 pub struct Accepted<'a> {
     /// The bundle.
     pub bundle: &'a Bundle<'a>,
-    /// SHA-256 of the bundle.
+    /// SHA-256 of the plugin's bundle.
     pub hash: &'a [u8; 32],
     /// Classes that the plugin is granted.
     pub granted: &'a Granted,
-    /// Frame types on the wire, one for each frame type of the manifest, in the same order.
+    /// Frame types that the plugin uses on the wire, one for each frame type of the manifest, in
+    /// the same order.
     pub frame_types: &'a [u64],
-    /// Side that offered the plugin.
+    /// The side that offered the plugin.
     pub origin: Origin,
     /// Steps that this plugin shares with the peer's other plugins on the connection. `None` for
     /// the owner's plugins.
     pub allowance: Option<&'a Arc<Allowance>>,
 }
 
-/// A loaded plugin that is not attached yet.
+/// A plugin that was loaded but is not attached to a connection yet.
 pub struct Loaded {
-    /// The plugin as a hook.
+    /// The plugin as a hook of the connection.
     pub hook: Box<dyn Hook>,
-    /// Operations that it is attached to.
+    /// Operations that the plugin is attached to.
     pub points: Vec<AttachPoint>,
-    /// The plugin's frame types on the wire.
+    /// Frame types that the plugin uses on the wire.
     pub frames: Vec<OwnFrame>,
 }
 
-/// Loads plugins by compiling their bytecode. It is called while the connection is locked, and only
-/// for plugins that may run.
+/// Loads plugins, which includes compiling their bytecode. The exchange calls it while the
+/// connection is locked, and only for plugins that may run.
 pub trait Load: Send + Sync {
     /// Loads a plugin.
     ///
     /// # Errors
-    /// The reason as text. The exchange sends it to the peer.
+    /// The reason as text. The exchange sends this text to the peer.
     fn load(&self, plugin: &Accepted<'_>) -> Result<Loaded, String>;
 
     /// Returns `true` if the plugin is already compiled, so that [`Load::load`] takes little time.
-    /// Other plugins count toward [`ExchangeConfig::compile_limit`].
+    /// The objects of other plugins count toward [`ExchangeConfig::compile_limit`].
     fn is_ready(&self, plugin: &Accepted<'_>) -> bool {
         let _ = plugin;
         false
@@ -76,17 +78,17 @@ where
 pub struct Push {
     pub(super) bytes: Arc<[u8]>,
     pub(super) hash: [u8; 32],
-    /// Number of bytes before the object.
+    /// Size of the bundle's preamble (everything before the object), in bytes.
     pub(super) preamble: usize,
     pub(super) manifest: Manifest,
     pub(super) both: bool,
 }
 
 impl Push {
-    /// Returns an offer of the plugin in these bytes. The plugin runs only at the peer's end.
+    /// Creates an offer of the plugin in this bundle. The plugin runs only at the peer's end.
     ///
     /// # Errors
-    /// The bytes are not a bundle.
+    /// `bundle` is not a valid bundle.
     pub fn new(bundle: &[u8]) -> Result<Push, BundleError> {
         let read = Bundle::parse(bundle)?;
         let preamble = read.preamble().header.preamble();
@@ -95,23 +97,24 @@ impl Push {
     }
 
     /// Returns the same offer with other bytes, which need not be a bundle. Tests use it to send
-    /// malformed bundles. The offer's preamble size is the one in the header of the bytes. If they
-    /// have no header, it stays the same.
+    /// malformed bundles. The preamble size of the offer is taken from the header of the new bytes.
+    /// If they have no header, it stays the same.
     #[must_use]
     pub fn with_bytes(self, bytes: &[u8]) -> Push {
         let preamble = Header::read(bytes).map_or(self.preamble, |header| header.preamble());
-        // There may be fewer bytes than the preamble.
+        // The new bytes may be shorter than the preamble size.
         let preamble = preamble.min(bytes.len().saturating_sub(1));
         Push { bytes: bytes.into(), hash: sha256(bytes), preamble, ..self }
     }
 
-    /// Makes the plugin run at this end too, as soon as the peer reports that it runs there.
+    /// Makes the plugin run at this end too, as soon as the peer reports that the plugin runs at
+    /// its end.
     #[must_use]
     pub fn at_both_ends(self) -> Push {
         Push { both: true, ..self }
     }
 
-    /// The plugin's manifest.
+    /// Returns the plugin's manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -121,12 +124,13 @@ impl Push {
         &self.bytes
     }
 
-    /// SHA-256 of the bundle.
+    /// Returns the SHA-256 of the bundle.
     pub fn hash(&self) -> &[u8; 32] {
         &self.hash
     }
 
-    /// Returns an error with the reason if a peer with this parameter would not accept the plugin.
+    /// Checks whether a peer that sent this parameter would accept the plugin. The error is the
+    /// reason why not.
     pub(super) fn fits(&self, peer: &Parameter) -> Result<(), String> {
         if peer.budgets.plugins == 0 || peer.budgets.size == 0 {
             return Err("the peer accepts no plugins".to_owned());
@@ -151,91 +155,94 @@ impl Push {
     }
 }
 
-/// Identity of an offer on a connection.
+/// Identifies an offer on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PluginId {
-    /// The side that offered it.
+    /// The side that made the offer.
     pub by: Origin,
-    /// Number of the offer, as on the wire.
+    /// Number of the offer on the wire (its plugin ID).
     pub number: u64,
 }
 
-/// Progress of a plugin.
+/// Latest known step of an offered plugin, from the offer to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {
     /// The plugin was offered.
     Offered,
-    /// The plugin was not offered, because the peer would refuse it. The text is the reason.
+    /// The plugin was not offered, because the peer would refuse it. The text says why.
     NotOffered(String),
-    /// The bundle was in the cache, so the peer did not send it.
+    /// The bundle was in the cache, so the peer did not have to send it.
     Cached,
-    /// The bundle has arrived over the connection.
+    /// The whole bundle has arrived over the connection.
     Fetched,
     /// The plugin runs.
     Active,
-    /// The plugin does not run, or no longer runs. The text is the reason.
+    /// The plugin does not run, or no longer runs, with this status. The text is the reason.
     Over(Status, String),
 }
 
 /// A plugin and its latest progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {
-    /// The offer. `None` if the plugin was not offered.
+    /// Identity of the offer, or `None` if the plugin was not offered.
     pub id: Option<PluginId>,
-    /// SHA-256 of its bundle.
+    /// SHA-256 of the plugin's bundle.
     pub hash: [u8; 32],
-    /// Name and version. `None` until the manifest was read.
+    /// Name and version of the plugin, or `None` if its manifest has not been read yet.
     pub name: Option<(String, Version)>,
-    /// The latest progress.
+    /// The plugin's latest progress.
     pub progress: Progress,
 }
 
-/// Callback for each update. It is called while the connection and its exchange are locked, so it must neither wait nor
-/// use them.
+/// Callback for each update. The connection and its exchange are locked during the call, so the
+/// callback must neither block nor use them.
 pub type Listener = Arc<dyn Fn(&Update) + Send + Sync>;
 
-/// Configuration of the exchange on a connection.
+/// Configuration of the plugin exchange on a connection.
 #[derive(Clone)]
 pub struct ExchangeConfig {
-    /// Policy for the peer's plugins. `None` refuses all of them.
+    /// Policy for the peer's plugins. With `None`, all of them are refused.
     pub policy: Option<Policy>,
-    /// Limits on the peer's plugins.
+    /// Limits on the number and size of the peer's plugins.
     pub budgets: Budgets,
-    /// Number of bytes of one bundle that the peer may have in flight.
+    /// Number of bytes of one bundle that this endpoint lets the peer send ahead of what has
+    /// arrived.
     pub window: u64,
-    /// Maximum size of the objects that are compiled for the peer of one connection, over all its
-    /// offers, in bytes. Objects that were compiled earlier do not count. Offers beyond this limit
-    /// are refused.
+    /// Maximum total size of the objects that one connection compiles for its peer, in bytes.
+    /// Objects that were already compiled do not count. Offers above this limit are refused.
     pub compile_limit: u64,
-    /// Address of the peer. All connections of an address share the policy's
-    /// `address_steps_per_second`. If it is `None`, each connection has that many steps.
+    /// Address of the peer, to which its plugins' steps are charged. All connections of an address
+    /// share the policy's `address_steps_per_second`. If it is `None`, each connection has that
+    /// many steps of its own.
     pub peer: Option<IpAddr>,
-    /// Steps of all peers and of their addresses. Clones of a configuration share them.
+    /// Accounts of the steps and memory that the plugins of all peers use. Clones of a
+    /// configuration share them.
     pub accounts: Arc<Accounts>,
-    /// Clock in nanoseconds that measures calls and loads, so that the peer is charged for their
-    /// time. If it is `None`, charges do not depend on the machine, which simulations need.
+    /// Clock in nanoseconds that measures calls and loads, so that the peer is charged for the time
+    /// they take. If it is `None`, charges do not depend on the machine, which simulations need.
     pub meter: Option<Clock>,
-    /// Maximum share of packets, in percent, for pieces of bundles while the application has data
-    /// to send. Plugins' own frames have the same share in addition.
+    /// Maximum percentage of packets that carry pieces of bundles while the application has data to
+    /// send. Frames that plugins define have a share of the same size in addition.
     pub share: u8,
-    /// Maximum time after the handshake for which stream data waits for the answers to this end's
-    /// offers. It is at most one second. With zero, stream data does not wait.
+    /// Maximum time after the handshake for which stream data waits for the peer's answers to this
+    /// end's offers, at most one second. With zero, stream data does not wait.
     pub hold: Duration,
     /// Cache of bundles that were fetched before. With `None`, bundles are not kept.
     pub cache: Option<Arc<dyn Cache>>,
-    /// Loads the plugins.
+    /// Loads the plugins that may run.
     pub load: Arc<dyn Load>,
-    /// Plugins to offer as soon as the handshake is confirmed.
+    /// Plugins to offer to the peer as soon as the handshake is confirmed.
     pub push: Vec<Arc<Push>>,
     /// Callback for the progress of plugins. With `None`, progress is not reported.
     pub listener: Option<Listener>,
-    /// Clock for plugins that expire. It returns seconds since the Unix epoch.
+    /// Clock that determines whether a plugin has expired. It returns seconds since the Unix epoch.
     pub clock: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl ExchangeConfig {
-    /// Returns a configuration that neither accepts nor offers plugins. `load` loads plugins.
+    /// Returns a configuration that neither accepts nor offers plugins until its fields are
+    /// changed. `load` loads plugins.
     pub fn new(load: impl Load + 'static) -> ExchangeConfig {
         ExchangeConfig {
             policy: None,
@@ -256,12 +263,12 @@ impl ExchangeConfig {
     }
 
     /// Returns the transport parameter that the endpoint sends. It does not depend on the content
-    /// of the cache, because that would identify the endpoint.
+    /// of the cache, because a peer could otherwise recognize the endpoint by its cache.
     pub(super) fn declared(&self) -> Parameter {
         Parameter::of(self.policy.as_ref(), self.budgets, self.cache.is_some())
     }
 
-    /// Returns the transport parameter that the endpoint sends, for
+    /// Returns the ID and the value of the transport parameter that the endpoint sends, for
     /// [`TransportConfig::extra_parameters`](equic_transport::TransportConfig::extra_parameters).
     pub fn parameter(&self) -> (u64, Vec<u8>) {
         let parameter = self.declared();

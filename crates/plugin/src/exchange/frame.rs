@@ -1,27 +1,28 @@
-//! Reads and writes the frames of the exchange (`docs/plugin-wire.md`). Each begins with its type and the length of the
-//! rest, so that an endpoint can skip unknown frames.
+//! Reads and writes the frames of the plugin exchange (`docs/plugin-wire.md`). Each frame begins
+//! with its type and the length of the rest, so that an endpoint can skip unknown frames.
 
 use equic_wire::{BufferFull, Reader, UnexpectedEnd, VarInt, Writer};
 
 use super::violation::Violation;
 
-/// Maximum number of offers of one side on a connection. Plugin IDs are smaller than this.
+/// Maximum number of offers of one side on a connection. Plugin IDs are smaller than this number.
 pub const MAX_OFFERS: u64 = 256;
 
-/// Maximum length of a reason in a STATUS frame, in bytes.
+/// Maximum length of the reason text in a STATUS frame, in bytes.
 pub const MAX_REASON: usize = 200;
 
-/// Maximum number of frame types that an offer allots.
+/// Maximum number of frame types in an offer.
 pub(crate) const MAX_TYPES: usize = 8;
 
 /// Maximum number of bytes of a bundle's preamble that an OFFER carries, so that the frame fits
 /// into a packet of 1,200 bytes.
 pub const MAX_CARRIED: usize = 1024;
 
-/// Maximum number of bytes before the data of a DATA frame: type, length, plugin ID and offset.
+/// Maximum length of the fields before the data of a DATA frame, in bytes: type, length, plugin ID
+/// and offset.
 pub(crate) const DATA_HEAD: usize = 4 + 2 + 2 + 4;
 
-/// Kind of a frame of the exchange. Each has a frame type of its own.
+/// Kind of an exchange frame. Each kind has its own frame type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {
@@ -29,49 +30,51 @@ pub enum Kind {
     Offer = 0,
     /// Permits the peer to send an offered plugin's bundle up to a limit.
     Want = 1,
-    /// Contains a piece of a bundle.
+    /// Carries a piece of a bundle.
     Data = 2,
     /// Reports the outcome of an offer.
     Status = 3,
     /// Asks the peer to detach a plugin, or withdraws its offer.
     Detach = 4,
-    /// Has no meaning. Sending one shows whether the peer skips unknown frames.
+    /// Has no meaning. An endpoint sends it to find out whether its peer skips unknown frames.
     Reserved = 5,
 }
 
 impl Kind {
-    /// All kinds of frames.
+    /// All kinds of exchange frames.
     pub const ALL: [Kind; 6] =
         [Kind::Offer, Kind::Want, Kind::Data, Kind::Status, Kind::Detach, Kind::Reserved];
 
-    /// Returns the frame type.
+    /// Returns the frame type on the wire.
     pub const fn frame_type(self) -> u64 {
         0x2f50_4c00 + self as u64
     }
 
-    /// Returns the kind with this frame type, or `None` if the exchange has no such frame.
+    /// Returns the kind with this frame type, or `None` if no exchange frame has this type.
     pub fn of(frame_type: u64) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| kind.frame_type() == frame_type)
     }
 }
 
-/// An offer of a plugin.
+/// Content of an OFFER frame, which offers a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Plugin ID: the number of the offer among those of its side.
+    /// Plugin ID: the number of this offer among the offers of its side.
     pub plugin: u64,
     /// SHA-256 of the bundle.
     pub hash: [u8; 32],
-    /// Bytes of the bundle.
+    /// Size of the bundle, in bytes.
     pub size: u64,
-    /// Bytes of the preamble, which is the part before the object: header, signature and manifest.
+    /// Size of the bundle's preamble, in bytes. The preamble is everything before the object:
+    /// header, signature and manifest.
     pub preamble: u64,
-    /// Plugin ID of the plugin that this one replaces. `None` if it replaces no plugin.
+    /// Plugin ID of the plugin that the offered plugin replaces. `None` if it replaces no plugin.
     pub replaces: Option<u64>,
-    /// Frame types on the wire, one for each frame type of the manifest, in the same order.
+    /// Frame types that the plugin uses on the wire, one for each frame type of the manifest, in
+    /// the same order.
     pub frame_types: Vec<u64>,
-    /// The beginning of the preamble, or all of it. The peer's transport parameter limits its
-    /// length.
+    /// The beginning of the preamble, or all of it, sent in the offer itself. The peer's transport
+    /// parameter limits its length.
     pub carried: Vec<u8>,
 }
 
@@ -79,31 +82,31 @@ pub struct Offer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Status {
-    /// The plugin runs.
+    /// The plugin runs at the peer.
     Active,
     /// The policy does not permit the plugin.
     Refused,
-    /// The plugin is written for another interface version.
+    /// The plugin is written for another version of the plugin interface.
     Unsupported,
     /// The plugin exceeds a limit on size, memory or number.
     TooLarge,
-    /// The bundle is malformed, or not the offered one.
+    /// The bundle is malformed, or its hash is not the offered one.
     Corrupt,
-    /// The frame types of the offer cannot be allotted.
+    /// The offer uses frame types that it may not use on this connection.
     FrameTypes,
     /// The plugin could not be started, or failed while it ran.
     Failed,
-    /// The plugin was detached because the offerer asked for it.
+    /// The plugin was detached because the side that offered it asked for that.
     Detached,
-    /// The plugin was detached by the side that ran it.
+    /// The side that ran the plugin detached it.
     Removed,
-    /// The plugin has expired, before or while it ran.
+    /// The plugin expired, either before it ran or while it ran.
     Expired,
-    /// Unknown status code. The plugin does not run.
+    /// A status code that this endpoint does not know. The plugin does not run.
     Other(u64),
 }
 
-/// Returns `true` for reserved status codes, which are 31 n + 27. A receiver must ignore them.
+/// Returns `true` for reserved status codes (31 n + 27), which a receiver must ignore.
 fn is_reserved(code: u64) -> bool {
     code % 31 == 27
 }
@@ -122,7 +125,7 @@ impl Status {
         Status::Expired,
     ];
 
-    /// Returns the number on the wire.
+    /// Returns the status code on the wire.
     pub fn code(self) -> u64 {
         match self {
             Status::Other(code) => code,
@@ -137,7 +140,7 @@ impl Status {
         known.copied().unwrap_or(Status::Other(code))
     }
 
-    /// Returns true if the plugin runs. Every other status is the last one of its offer.
+    /// Returns `true` if the plugin runs. Every other status ends its offer.
     pub fn is_active(self) -> bool {
         self == Status::Active
     }
@@ -161,34 +164,34 @@ impl std::fmt::Display for Status {
     }
 }
 
-/// A frame of the exchange.
+/// A frame of the plugin exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// OFFER.
     Offer(Offer),
     /// WANT.
     Want {
-        /// The peer's offer.
+        /// Plugin ID of the peer's offer.
         plugin: u64,
-        /// Number of bytes, from the beginning of the bundle, that may be sent.
+        /// Number of bytes, counted from the beginning of the bundle, that the offerer may send.
         limit: u64,
     },
     /// DATA.
     Data {
         /// The offer.
         plugin: u64,
-        /// Offset of the first byte in the bundle.
+        /// Position of `data` in the bundle, in bytes.
         offset: u64,
-        /// Bytes of the bundle.
+        /// A piece of the bundle.
         data: &'a [u8],
     },
     /// STATUS.
     Status {
-        /// The peer's offer.
+        /// Plugin ID of the peer's offer.
         plugin: u64,
         /// Outcome of the offer.
         status: Status,
-        /// Reason as UTF-8 text.
+        /// Explanation of the status, as UTF-8 text.
         reason: &'a str,
     },
     /// DETACH.
@@ -200,8 +203,8 @@ pub enum Frame<'a> {
     Reserved,
 }
 
-/// Returns the total length of the frame at the beginning of these bytes, or `None` if its type or
-/// length is incomplete.
+/// Returns the total length of the frame at the beginning of these bytes, or `None` if the bytes
+/// end within its type or length.
 pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
     let mut reader = Reader::new(bytes);
     reader.varint().ok()?;
@@ -213,7 +216,7 @@ impl<'a> Frame<'a> {
     /// Reads the frame at the beginning of `bytes`. Returns the frame and its length.
     ///
     /// # Errors
-    /// The frame is truncated, has another type, or has an invalid value.
+    /// The frame is truncated, is not a frame of the exchange, or has an invalid value.
     pub fn read(bytes: &'a [u8]) -> Result<(Frame<'a>, usize), Violation> {
         let mut reader = Reader::new(bytes);
         let cut = |_: UnexpectedEnd| Violation::Cut;
@@ -271,15 +274,15 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Writes the frame and returns its length.
+    /// Writes the frame into `buffer`, and returns the frame's length.
     ///
     /// # Errors
     /// The buffer is too small.
     pub fn write(&self, buffer: &mut [u8]) -> Result<usize, BufferFull> {
         let mut writer = Writer::new(buffer);
         writer.varint(varint(self.kind().frame_type()))?;
-        // Large enough for every frame without its data and without the bytes that an offer
-        // carries, because those come last.
+        // 512 bytes are enough for every frame without its payload: the data of a DATA frame and
+        // the bytes that an OFFER carries come last and are written separately.
         let mut space = [0; 512];
         let mut body = Writer::new(&mut space);
         let mut data: &[u8] = &[];
@@ -347,8 +350,8 @@ fn offer(plugin: u64, reader: &mut Reader<'_>) -> Result<Offer, Violation> {
     Ok(Offer { plugin, hash, size, preamble, replaces, frame_types, carried })
 }
 
-/// Skips the options at the end of a frame or of the parameter. Options are pairs of a number and a
-/// value. No option is defined yet, but each must be complete.
+/// Skips the options at the end of a frame or of the transport parameter. An option is a number and
+/// a value. No option is defined yet, but each one must be complete.
 pub(super) fn options(reader: &mut Reader<'_>) -> Result<(), Violation> {
     while !reader.is_empty() {
         let whole = reader.varint().and_then(|_| reader.varint_bytes());

@@ -1,5 +1,6 @@
-//! The exchange on a connection, as a native hook for the exchange's frame types. The transport
-//! does loss detection, congestion control and acknowledgement for these frames.
+//! Runs the plugin exchange on a connection, as a native hook that handles the exchange's frame
+//! types. The transport does loss detection, congestion control and acknowledgement for these
+//! frames.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,15 +19,14 @@ use super::machine::{Exchange, Sent};
 use super::plugins::Plugins;
 use super::violation::{PLUGIN_VIOLATION, Violation};
 
-/// Maximum time between two checks for expired plugins. The system's clock may be changed
-/// meanwhile.
+/// Maximum time between two checks for expired plugins. The limit is needed because the system's
+/// clock may be changed between the checks.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// Minimum number of bundle bytes in a DATA frame. For fewer bytes, a frame is not worth its
-/// header.
+/// Minimum number of bundle bytes in a DATA frame. A smaller frame would be mostly header.
 const MIN_DATA: usize = 32;
 
-/// Operations that the hook replaces for frames of the exchange.
+/// Operations that the hook replaces for the exchange's frame types.
 const OF_FRAMES: [Operation; 5] = [
     Operation::ParseFrame,
     Operation::ProcessFrame,
@@ -35,8 +35,9 @@ const OF_FRAMES: [Operation; 5] = [
     Operation::FrameLost,
 ];
 
-/// The application's handle of a connection's exchange. A request takes effect at the next call of
-/// [`Connection::tell_hook`](equic_transport::Connection::tell_hook), with any message.
+/// The application's handle of the exchange on a connection. A request takes effect at the next
+/// call of [`Connection::tell_hook`](equic_transport::Connection::tell_hook), whatever its message
+/// is.
 #[derive(Clone)]
 pub struct ExchangeHandle(Arc<Mutex<Exchange>>);
 
@@ -61,26 +62,26 @@ impl ExchangeHandle {
     }
 }
 
-/// The exchange on a connection, as a native hook. The connection must declare
+/// The plugin exchange on a connection, as a native hook. The connection must declare
 /// [`ExchangeConfig::parameter`]. Attach the hook before the connection's first packet, with
 /// [`ExchangeHook::points`] and [`ExchangeHook::frames`].
 pub struct ExchangeHook {
     shared: ExchangeHandle,
     plugins: Plugins,
-    /// Kinds of frames that wait to be written, at most one frame of each kind.
+    /// Kinds of frames that are queued in the transport, at most one frame of each kind.
     queued: BTreeSet<Kind>,
-    /// Contents of the frames in flight, which are sent again if they are lost.
+    /// Contents of the frames in flight, by token. If a frame is lost, its content is sent again.
     sent: BTreeMap<u64, Sent>,
-    /// The next token. Tokens identify the exchange's frames in the transport.
+    /// Token of the next frame. The transport identifies the exchange's frames by their tokens.
     next: u64,
-    /// True while stream data is held back until the offers are answered.
+    /// True while stream data is held back until the peer has answered this end's offers.
     holds: bool,
-    /// True after the peer broke a rule. The exchange then does nothing further.
+    /// True after the peer broke a rule of the exchange. The hook then does nothing more.
     over: bool,
 }
 
 impl ExchangeHook {
-    /// Returns the exchange of a new connection.
+    /// Creates the exchange of a new connection, and the application's handle of it.
     pub fn new(config: Arc<ExchangeConfig>) -> (ExchangeHook, ExchangeHandle) {
         let shared = ExchangeHandle(Arc::new(Mutex::new(Exchange::new(config))));
         let hook = ExchangeHook {
@@ -98,7 +99,7 @@ impl ExchangeHook {
     /// Attaches the exchange to a connection that has not sent anything yet.
     ///
     /// # Errors
-    /// Another hook conflicts with it. Nothing is attached in that case.
+    /// The exchange conflicts with another hook. In this case, nothing is attached.
     pub fn attach(
         config: Arc<ExchangeConfig>,
         attach: impl FnOnce(Box<dyn Hook>, &[AttachPoint], &[OwnFrame]) -> Result<HookId, AttachError>,
@@ -108,8 +109,8 @@ impl ExchangeHook {
         Ok((id, handle))
     }
 
-    /// Returns the operations that the hook attaches to: those of its frames, and some that report
-    /// events.
+    /// Returns the operations that the hook attaches to: those that handle its frames, and some
+    /// that report events.
     pub fn points() -> Vec<AttachPoint> {
         let after = |operation| AttachPoint { before: false, ..AttachPoint::observe(operation) };
         let of_frames = Kind::ALL.iter().flat_map(|kind| {
@@ -125,12 +126,13 @@ impl ExchangeHook {
         of_frames.chain(life).collect()
     }
 
-    /// Returns the frame types of the exchange.
+    /// Returns the frame types that the plugin exchange uses.
     pub fn frames() -> Vec<OwnFrame> {
         Kind::ALL.iter().map(|kind| OwnFrame::new(kind.frame_type())).collect()
     }
 
-    /// Carries out pending work: actions on plugins, frames to queue, or closing the connection.
+    /// Carries out pending work: attaches and detaches plugins, queues frames, or closes the
+    /// connection if `outcome` is an error.
     fn pump(&mut self, host: &mut HookContext<'_>, outcome: Result<(), Violation>) {
         if self.over {
             return;
@@ -164,7 +166,8 @@ impl ExchangeHook {
         }
     }
 
-    /// Writes a frame of this kind into the space left in a packet. Returns its length, or 0 if nothing was written.
+    /// Writes a frame of this kind into the space that is left in a packet. Returns the frame's
+    /// length, or 0 if there was nothing to write or it did not fit.
     fn write(
         &mut self,
         host: &mut HookContext<'_>,
@@ -261,8 +264,8 @@ impl Hook for ExchangeHook {
                 exchange.handle_confirmed();
                 let hold = exchange.config().hold;
                 if !hold.is_zero() && exchange.is_waiting() {
-                    // If another hook already holds stream data back, that hook decides when to
-                    // release it.
+                    // If this fails, another hook already holds stream data back and decides when
+                    // to release it.
                     self.holds = host.hold_streams(Some(host.now() + hold)).is_ok();
                 }
                 Ok(())

@@ -1,8 +1,8 @@
-//! A set of plugin IDs.
+//! A set type for plugin IDs.
 
 use super::frame::MAX_OFFERS;
 
-/// A set with one bit for each possible plugin ID.
+/// A set of plugin IDs, as one bit for each possible plugin ID.
 #[derive(Debug, Default)]
 pub(super) struct Ids([u64; MAX_OFFERS as usize / 64]);
 

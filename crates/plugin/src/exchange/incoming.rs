@@ -1,4 +1,5 @@
-//! Handles the peer's offers.
+//! Handles the plugins that the peer offers: fetches their bundles, decides whether they may run,
+//! and loads them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,51 +21,53 @@ use crate::policy::{decide, decide_early};
 use crate::preamble::{MAX_PREAMBLE, Preamble};
 use crate::runtime::{Account, Allowance};
 
-/// Steps charged for an offer, before its manifest and signature are read.
+/// Steps that the peer is charged for an offer, before its manifest and signature are read.
 const OFFER: u64 = 300_000;
 
-/// Steps charged for loading a plugin: `LOAD_BYTE` for each byte of an object that is not compiled
-/// yet, and `INSTANCE` for an instance.
+/// Steps that the peer is charged for loading a plugin: `LOAD_BYTE` for each byte of an object that
+/// is not compiled yet, and `INSTANCE` for each instance.
 const LOAD_BYTE: u64 = 100;
 const INSTANCE: u64 = 50_000;
 
-/// Maximum time charged for loading a plugin, in nanoseconds. If a load took longer, the thread was
-/// interrupted.
+/// Maximum time that the peer is charged for loading a plugin, in nanoseconds. If a load took
+/// longer, other threads probably preempted it.
 const MOST_FOR_LOADING: u64 = 50_000_000;
 
-/// Result of handling a frame. The caller carries it out.
+/// Work that remains for the caller after a frame was handled.
 pub(super) enum Outcome {
-    /// Progress to report.
+    /// Report this progress.
     Progress(u64, Progress),
-    /// Attach a plugin, after detaching the one that it replaces.
+    /// Attach a plugin, and first detach the plugin that it replaces, if any.
     Attach(u64, Loaded, Option<u64>),
-    /// Detach a plugin.
+    /// Detach this plugin.
     Detach(u64),
 }
 
-/// Content of a frame about an offer, which is sent again if the frame is lost.
+/// Content of a frame about one of the peer's offers. It is sent again if the frame is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     Want(u64, usize),
     Status(u64, Status, String),
 }
 
-/// Offers of the peer on one connection.
+/// The peer's offers on one connection.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
     offers: BTreeMap<u64, Offered>,
     over: Ids,
-    /// Credit to send in WANT frames. For each offer, only the latest value counts.
+    /// Credit to send in WANT frames, which permit the peer to send more of a bundle. For each
+    /// offer, only the latest value counts.
     wants_due: BTreeMap<u64, usize>,
-    /// Statuses to send. For each offer, only the latest one counts.
+    /// Statuses to send in STATUS frames. For each offer, only the latest status counts.
     statuses_due: BTreeMap<u64, (Status, String)>,
-    /// Steps that all plugins of the peer share. `None` until the first plugin is loaded.
+    /// Allowance of steps that all plugins of the peer share, or `None` until the first plugin is
+    /// loaded.
     allowance: Option<Arc<Allowance>>,
-    /// Account of the peer's address. `None` until the first offer arrives.
+    /// Account to which the peer's address is charged, or `None` until the first offer arrives.
     account: Option<Arc<Account>>,
     /// Time of the latest frame, in nanoseconds on the connection's clock.
     now: u64,
-    /// Size of the objects that were compiled for the peer, in bytes.
+    /// Total size of the objects that were compiled for the peer, in bytes.
     compiled: u64,
 }
 
@@ -81,7 +84,7 @@ impl Incoming {
         self.offers.get(&plugin).map(|offered| (offered.offer.hash, offered.name.clone()))
     }
 
-    /// Returns the memory of the bundles that are being fetched, in bytes.
+    /// Returns the memory of the bundles that are being fetched from the peer, in bytes.
     pub(super) fn memory(&self) -> usize {
         let pieces = self.offers.values().map(|offered| match &offered.state {
             State::Fetching(Fetching { pieces: Some(pieces), .. }) => pieces.memory(),
@@ -90,7 +93,7 @@ impl Incoming {
         pieces.sum()
     }
 
-    /// Handles an OFFER of the peer. `side` is the peer's side. `taken` are the frame types of
+    /// Handles an OFFER of the peer. `side` is the peer's side. `taken` has the frame types of
     /// other hooks.
     pub(super) fn on_offer(
         &mut self,
@@ -108,7 +111,7 @@ impl Incoming {
             return Ok(());
         }
         if let Some(known) = self.offers.get(&plugin) {
-            // The peer repeats the offer, because it considers the first one lost.
+            // The peer sends the offer again because it considers the first OFFER frame lost.
             let same = known.offer == offer && known.carried == carried.len();
             return if same { Ok(()) } else { Err(Violation::OfferTwice(plugin)) };
         }
@@ -135,7 +138,8 @@ impl Incoming {
             return Ok(());
         }
         let cached = config.cache.as_ref().and_then(|cache| cache.get(&hash));
-        // Other programs may write to the folder of a cache, so its content is checked.
+        // Other programs may write to the folder of a cache, so the hash of a cached bundle is
+        // checked.
         match cached.filter(|bytes| bytes.len() == size && sha256(bytes) == hash) {
             Some(bytes) => {
                 out.push(Outcome::Progress(plugin, Progress::Cached));
@@ -150,7 +154,8 @@ impl Incoming {
         }
     }
 
-    /// Returns the reason for refusing an offer before its bundle is read or fetched, or `None`.
+    /// Returns the reason for refusing an offer before its bundle is read or fetched, or `None` if
+    /// nothing speaks against the offer so far.
     fn refusal(
         &self,
         offer: &Offer,
@@ -196,7 +201,7 @@ impl Incoming {
         allotted.err().map(|why| (Status::FrameTypes, why.to_string()))
     }
 
-    /// Sets the arrival time of the next frame.
+    /// Sets the arrival time of the frame that is handled next.
     pub(super) fn set_now(&mut self, now: u64) {
         self.now = now;
     }
@@ -208,7 +213,8 @@ impl Incoming {
         Arc::clone(self.account.get_or_insert_with(make))
     }
 
-    /// Charges the peer's address for work that is about to be done.
+    /// Charges the peer's address for work, before the work is done. Returns an error if the
+    /// address has too few steps left.
     fn pay(&mut self, steps: u64, config: &ExchangeConfig) -> Result<(), Refused> {
         if self.account(config).pay(steps, self.now) {
             return Ok(());
@@ -216,8 +222,8 @@ impl Incoming {
         Err(no_time())
     }
 
-    /// Reserves memory for a plugin, in place of its earlier reservation. Refuses the plugin if it
-    /// would exceed the limit of the connection or of the address.
+    /// Reserves memory for a plugin. The new reservation replaces the plugin's earlier one. Refuses
+    /// the plugin if it would exceed the limit of the connection or of the address.
     fn hold(&mut self, plugin: u64, bytes: usize, config: &ExchangeConfig) -> Result<(), Refused> {
         let limits = config.policy.as_ref().map(|policy| policy.limits).unwrap_or_default();
         let account = self.account(config);
@@ -251,8 +257,9 @@ impl Incoming {
         running.filter_map(|(plugin, offered)| Some((*plugin, offered.expires?)))
     }
 
-    /// Ends an offer because the offer `by` replaces it. If the plugin does not run yet, this also
-    /// ends the offer that it would have replaced. Returns the plugin that was running.
+    /// Ends the offer `plugin` because the offer `by` replaces it. If that plugin does not run yet,
+    /// also ends the offer that it was to replace, and so on. Returns the plugin in this chain that
+    /// was running.
     pub(super) fn supersede(
         &mut self,
         plugin: u64,
@@ -270,7 +277,7 @@ impl Incoming {
                     before
                 }
                 None => {
-                    // The OFFER of the replacement arrived before the OFFER that it replaces.
+                    // The OFFER of the new plugin arrived before the OFFER that it replaces.
                     self.over.insert(plugin);
                     self.statuses_due.insert(plugin, (Status::Detached, WHY.to_owned()));
                     None
@@ -283,8 +290,8 @@ impl Incoming {
         None
     }
 
-    /// Gives the peer credit if it needs more: first for the preamble, and for the rest after the
-    /// preamble was accepted.
+    /// Permits the peer to send more of a bundle if it needs more credit: first for the preamble,
+    /// and after the preamble was accepted, for the rest.
     fn ask(&mut self, plugin: u64, window: u64) {
         let Some(offered) = self.offers.get_mut(&plugin) else { return };
         let State::Fetching(fetching) = &mut offered.state else { return };
@@ -321,8 +328,8 @@ impl Incoming {
         self.take_in(plugin, offset, data, config, out)
     }
 
-    /// Adds bytes of a bundle, from its OFFER or from DATA. If they complete the preamble or the
-    /// bundle, decides about it.
+    /// Adds bytes of a bundle from an OFFER or a DATA frame. If the preamble or the bundle is now
+    /// complete, decides whether the plugin may run.
     fn take_in(
         &mut self,
         plugin: u64,
@@ -336,7 +343,7 @@ impl Incoming {
         let size = if fetching.accepted { offered.size } else { offered.preamble };
         let pieces = fetching.pieces.get_or_insert_with(|| Pieces::new(size));
         if pieces.insert(offset, data) == 0 {
-            // All of these bytes had arrived before.
+            // All of these bytes arrived earlier.
             return Ok(());
         }
         match pieces.take() {
@@ -355,8 +362,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// Decides from the preamble whether the plugin may run, and requests the rest only if it may.
-    /// The hash of the whole bundle later proves that the preamble belongs to it.
+    /// Decides from the preamble whether the plugin may run. Only if it may, the rest of the bundle
+    /// is requested. The hash of the complete bundle later proves that the preamble belongs to it.
     fn judge_early(
         &mut self,
         plugin: u64,
@@ -376,7 +383,7 @@ impl Incoming {
             return self.end(plugin, status, why, out);
         }
         let mut pieces = Pieces::new(offered.size);
-        // The preamble is the first part of the bundle.
+        // The preamble is the beginning of the bundle.
         let _ = pieces.insert(0, bytes);
         if let State::Fetching(fetching) = &mut offered.state {
             (fetching.accepted, fetching.pieces) = (true, Some(pieces));
@@ -384,7 +391,7 @@ impl Incoming {
         self.ask(plugin, config.window);
     }
 
-    /// Decides whether a complete bundle may run. If so, loads it.
+    /// Decides whether the plugin in a complete bundle may run, and loads it if so.
     fn judge(
         &mut self,
         plugin: u64,
@@ -459,7 +466,7 @@ impl Incoming {
         }
         let loaded = loaded?;
         self.hold(plugin, loaded.hook.memory(), config)?;
-        // Only a bundle that was accepted, paid for and loaded is kept.
+        // The cache keeps only bundles that were accepted, paid for and loaded.
         if let (Some(cache), Some(offered)) = (&config.cache, self.offers.get(&plugin)) {
             cache.put(&offered.offer.hash, bytes);
         }
@@ -471,7 +478,7 @@ impl Incoming {
         offered.is_some_and(|offered| matches!(offered.state, State::Attaching | State::Active))
     }
 
-    /// Notes that the plugin runs.
+    /// Records that the plugin runs.
     pub(super) fn on_attached(&mut self, plugin: u64, out: &mut Vec<Outcome>) {
         if let Some(offered) = self.offers.get_mut(&plugin) {
             offered.state = State::Active;
@@ -480,7 +487,7 @@ impl Incoming {
         }
     }
 
-    /// Handles a DETACH: the peer detaches a plugin, or withdraws its offer.
+    /// Handles a DETACH frame, with which the peer detaches a plugin or withdraws its offer.
     pub(super) fn on_detach(&mut self, plugin: u64, out: &mut Vec<Outcome>) {
         if self.over.contains(plugin) {
             return;
@@ -488,7 +495,7 @@ impl Incoming {
         if self.offers.contains_key(&plugin) {
             self.end(plugin, Status::Detached, String::new(), out);
         } else {
-            // The DETACH arrived before its OFFER.
+            // The DETACH frame arrived before the OFFER frame that it withdraws.
             self.over.insert(plugin);
             self.statuses_due.insert(plugin, (Status::Detached, String::new()));
         }
@@ -518,7 +525,7 @@ impl Incoming {
         self.wants_due.remove(&plugin);
     }
 
-    /// Forgets the offers that are over. The caller must have reported their end.
+    /// Forgets the offers that have ended. The caller must already have reported their end.
     pub(super) fn forget_over(&mut self) {
         let over = &self.over;
         self.offers.retain(|plugin, _| !over.contains(*plugin));
@@ -533,7 +540,8 @@ impl Incoming {
         }
     }
 
-    /// Writes a frame of this kind. Returns `None` if there is no frame, or if the buffer is too small.
+    /// Writes a frame of this kind. Returns `None` if no such frame is due, or if the buffer is too
+    /// small.
     pub(super) fn write(&mut self, kind: Kind, buffer: &mut [u8]) -> Option<(usize, Sent)> {
         match kind {
             Kind::Want => {
@@ -554,7 +562,7 @@ impl Incoming {
         }
     }
 
-    /// Queues the content of a lost frame again, unless there is newer content.
+    /// Queues the content of a lost frame again, unless newer content replaces it.
     pub(super) fn on_lost(&mut self, sent: Sent) {
         match sent {
             Sent::Want(plugin, lost) => {
@@ -566,7 +574,7 @@ impl Incoming {
                 }
             }
             Sent::Status(plugin, status, reason) => {
-                // If an offer is over, only its last status counts.
+                // If an offer has ended, only its last status counts.
                 if status.is_active() && self.over.contains(plugin) {
                     return;
                 }

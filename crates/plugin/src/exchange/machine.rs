@@ -1,5 +1,5 @@
-//! The exchange of one connection, without I/O. It handles received frames, writes frames, and says
-//! which plugins to attach and to detach.
+//! The state machine of the plugin exchange on one connection, without I/O. It handles received
+//! frames, writes frames, and returns which plugins to attach and detach.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use crate::class::Origin;
 use crate::policy::{Policy, decide};
 use crate::runtime::Bucket;
 
-/// Maximum number of the application's requests that wait for the handshake.
+/// Maximum number of offers of the application that wait for the handshake.
 const MAX_WAITING: usize = 64;
 
 /// Number of exchange frames that a peer may send at once, and per second after that. All bundles
-/// that a connection accepts need half as many frames as the first limit, even if each DATA frame
-/// has the minimum of data.
+/// that a connection accepts together need half as many frames as the first number, even if each
+/// DATA frame has the minimum of data.
 const FRAMES: u64 = 16_384;
 const FRAMES_PER_SECOND: u64 = 2_000;
 
-/// Knowledge about the peer: it supports the exchange, it does not, or its parameters have not arrived.
+/// Knowledge about whether the peer supports the exchange.
 #[derive(Debug)]
 enum Peer {
     /// The peer's transport parameters have not arrived.
@@ -37,7 +37,8 @@ enum Peer {
     Speaks(Parameter),
 }
 
-/// A change to the connection's plugins. Actions must be carried out in their order.
+/// A change to the connection's plugins that the caller must make. Actions must be carried out in
+/// the order in which they are returned.
 pub enum Action {
     /// Attach a plugin, then call [`Exchange::on_attached`] or [`Exchange::on_failed`].
     Attach {
@@ -45,15 +46,15 @@ pub enum Action {
         id: PluginId,
         /// Its hook.
         loaded: Loaded,
-        /// Plugin to detach first, because this one replaces it. `None` if this one replaces no
-        /// plugin.
+        /// Plugin to detach first, because the new plugin replaces it. `None` if the new plugin
+        /// replaces none.
         replaces: Option<PluginId>,
     },
     /// Detach a plugin, if it is attached.
     Detach(PluginId),
 }
 
-/// Content of a frame, which is sent again if the frame is lost.
+/// Content of an exchange frame. It is sent again if the frame is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent(Inner);
 
@@ -81,21 +82,22 @@ pub struct Exchange {
     confirmed: bool,
     outgoing: Outgoing,
     incoming: Incoming,
-    /// Offers that wait for the handshake, and the offers that they replace.
+    /// Offers that wait for the handshake, each with the earlier offer that it replaces.
     waiting: VecDeque<(Arc<Push>, Option<PluginId>)>,
     actions: VecDeque<Action>,
-    /// Frame types of other hooks of the connection.
+    /// Frame types that other hooks of the connection use.
     foreign: Vec<u64>,
-    /// Frames that the peer may send.
+    /// Limits the number of exchange frames that the peer may send.
     frames: Bucket,
     /// Time of the latest frame, in nanoseconds on the connection's clock.
     now: u64,
-    /// True if a reserved frame must be sent. It reveals peers that do not skip unknown frames.
+    /// True if a reserved frame must be sent. That frame reveals whether the peer skips unknown
+    /// frames.
     grease_due: bool,
 }
 
 impl Exchange {
-    /// Returns the exchange of a new connection at the client. At a server, call
+    /// Creates the exchange of a new connection at a client. A server must also call
     /// [`Exchange::set_side`].
     pub fn new(config: Arc<ExchangeConfig>) -> Exchange {
         let ours = config.declared();
@@ -117,26 +119,29 @@ impl Exchange {
         }
     }
 
-    /// Sets the side of this endpoint. Each side allots frame types from its own range.
+    /// Sets whether this endpoint is the client or the server. Each side assigns frame types from
+    /// its own range.
     pub fn set_side(&mut self, side: Side) {
         self.side = side;
     }
 
-    /// Sets the arrival time of the next frame, in nanoseconds on the connection's clock.
+    /// Sets the arrival time of the frame that is handled next, in nanoseconds on the connection's
+    /// clock.
     pub fn set_now(&mut self, now: u64) {
         self.now = now;
         self.incoming.set_now(now);
     }
 
-    /// Sets the frame types of the connection's other hooks. Neither side's offers may allot them.
+    /// Sets the frame types that other hooks of the connection use. Offers of both sides must use
+    /// other types.
     pub fn set_taken(&mut self, frame_types: Vec<u64>) {
         self.foreign = frame_types;
     }
 
-    /// Handles all transport parameters of the peer (RFC 9000 s.18).
+    /// Handles the peer's transport parameters (RFC 9000 s.18), all in one slice.
     ///
     /// # Errors
-    /// The parameter of the exchange is malformed.
+    /// The exchange's parameter among them is malformed.
     pub fn handle_parameters(&mut self, parameters: &[u8]) -> Result<(), Violation> {
         self.peer = match Parameter::find(parameters)? {
             Some(parameter) => Peer::Speaks(parameter),
@@ -145,7 +150,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Notes that the handshake is confirmed (RFC 9001 s.4.1.2), so that plugins may be offered.
+    /// Records that the handshake is confirmed (RFC 9001 s.4.1.2), so that plugins may be offered.
     pub fn handle_confirmed(&mut self) {
         self.confirmed = true;
         self.grease_due = matches!(self.peer, Peer::Speaks(_));
@@ -155,7 +160,7 @@ impl Exchange {
     /// Handles one complete frame of the exchange, including its type.
     ///
     /// # Errors
-    /// The peer broke a rule. The caller must close the connection.
+    /// The peer broke a rule of the exchange. The caller must close the connection.
     pub fn handle_frame(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         let (frame, _) = Frame::read(bytes)?;
         if !matches!(self.peer, Peer::Speaks(_)) {
@@ -184,8 +189,9 @@ impl Exchange {
         Ok(())
     }
 
-    /// Offers a plugin as soon as the handshake is confirmed. The plugin replaces that of
-    /// `replaces`, an earlier offer of this side. The listener receives the progress.
+    /// Offers a plugin as soon as the handshake is confirmed. If `replaces` is an earlier offer of
+    /// this side, the new plugin replaces that offer's plugin. The configured listener receives the
+    /// progress.
     pub fn offer(&mut self, push: Arc<Push>, replaces: Option<PluginId>) {
         if self.waiting.len() >= MAX_WAITING {
             let why = format!("{MAX_WAITING} offers are already waiting for the handshake");
@@ -195,12 +201,13 @@ impl Exchange {
         self.offer_waiting();
     }
 
-    /// Detaches a plugin. It is detached at the peer's end if this side offered it, and at this end
-    /// if the peer did. Returns `false` if there is no such plugin.
+    /// Detaches a plugin: at the peer's end if this side offered the plugin, otherwise at this end.
+    /// Returns `false` if no such plugin exists.
     pub fn detach(&mut self, id: PluginId) -> bool {
         match id.by {
             Origin::Own => {
-                // This end is detached at once, without waiting for the peer's answer.
+                // At this end the plugin is detached at once, without waiting for the peer's
+                // answer.
                 if self.outgoing.is_at_both_ends(id.number) {
                     self.actions.push_back(Action::Detach(id));
                 }
@@ -214,8 +221,9 @@ impl Exchange {
         }
     }
 
-    /// Detaches the running plugins that have expired by [`ExchangeConfig::clock`]. Returns the
-    /// seconds until the next plugin expires, or `None` if no plugin does.
+    /// Detaches the running plugins that have expired according to [`ExchangeConfig::clock`].
+    /// Returns the number of seconds until the next plugin expires, or `None` if no running plugin
+    /// has an expiry.
     pub fn check_expiry(&mut self) -> Option<u64> {
         let peers = self.incoming.expiries().map(|(number, at)| (Origin::Peer, number, at));
         let own = self.outgoing.expiries().map(|(number, at)| (Origin::Own, number, at));
@@ -239,12 +247,12 @@ impl Exchange {
         all.iter().map(|(_, _, at)| at - now).min()
     }
 
-    /// Returns the next action, or `None` if nothing has to be done.
+    /// Returns the next action, or `None` if there is nothing to do.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// Notes that a plugin was attached, as [`Exchange::poll_action`] requested.
+    /// Records that a plugin was attached, as [`Exchange::poll_action`] requested.
     pub fn on_attached(&mut self, id: PluginId) {
         if id.by == Origin::Peer {
             let mut out = Vec::new();
@@ -253,29 +261,29 @@ impl Exchange {
         }
     }
 
-    /// Notes that a plugin could not be attached, or that it failed later.
+    /// Records that a plugin could not be attached, or that it failed while it ran.
     pub fn on_failed(&mut self, id: PluginId, status: Status, why: &str) {
         match id.by {
             Origin::Peer => self.end(id.number, status, why),
-            // A plugin for both ends is of no use at one end only.
+            // A plugin that is meant to run at both ends is useless at one end only.
             Origin::Own => {
                 self.outgoing.detach(id.number);
             }
         }
     }
 
-    /// Returns true if there is a frame of this kind to send.
+    /// Returns `true` if a frame of this kind must be sent.
     pub fn wants(&self, kind: Kind) -> bool {
         match kind {
             Kind::Reserved => self.grease_due,
-            // An offer can arrive before the frame that confirms the handshake. The answer waits
-            // for that frame.
+            // An offer can arrive before the frame that confirms the handshake. This endpoint
+            // answers the offer only after that frame.
             _ => self.confirmed && (self.outgoing.wants(kind) || self.incoming.wants(kind)),
         }
     }
 
-    /// Writes a frame of this kind and returns its length. Returns `None` if there is no frame, or if the buffer is too
-    /// small.
+    /// Writes a frame of this kind. Returns its length and its content, or `None` if no such frame
+    /// is due or the buffer is too small.
     pub fn write(&mut self, kind: Kind, buffer: &mut [u8]) -> Option<(usize, Sent)> {
         if kind == Kind::Reserved {
             let length = Frame::Reserved.write(buffer).ok().filter(|_| self.grease_due)?;
@@ -290,7 +298,7 @@ impl Exchange {
         Some((length, Sent(Inner::Incoming(sent))))
     }
 
-    /// Notes that a frame was lost.
+    /// Records that a frame with this content was lost, so that it is sent again if necessary.
     pub fn on_lost(&mut self, sent: Sent) {
         match sent.0 {
             Inner::Outgoing(sent) => self.outgoing.on_lost(sent),
@@ -304,7 +312,7 @@ impl Exchange {
         self.incoming.memory()
     }
 
-    /// Returns true if an offer of this side has no answer yet.
+    /// Returns `true` if the peer has not answered one of this side's offers yet.
     pub fn is_waiting(&self) -> bool {
         self.outgoing.is_waiting()
     }
@@ -337,7 +345,7 @@ impl Exchange {
     }
 
     fn on_status(&mut self, number: u64, status: Status, reason: &str) -> Result<(), Violation> {
-        // Read first, because it is forgotten as soon as the offer is over.
+        // Read this first, because it is forgotten as soon as the offer ends.
         let replaces = self.outgoing.replaces(number);
         let Some((push, news)) = self.outgoing.on_status(number, status)? else { return Ok(()) };
         let id = PluginId { by: Origin::Own, number };
@@ -358,7 +366,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Loads a plugin at this end, if it runs at both ends.
+    /// Loads a plugin of this side's offer at this end too, if it is meant to run at both ends.
     fn load_own(&mut self, id: PluginId, push: &Push, replaces: Option<PluginId>) {
         let frame_types = self.outgoing.frame_types(id.number).to_vec();
         let loaded = Bundle::parse(&push.bytes).ok().and_then(|bundle| {
@@ -388,7 +396,7 @@ impl Exchange {
         self.settle(out);
     }
 
-    /// Carries out the consequences of a frame.
+    /// Turns the outcomes of a received frame into actions and progress reports.
     fn settle(&mut self, out: Vec<Outcome>) {
         let theirs = |number| PluginId { by: Origin::Peer, number };
         for outcome in out {
@@ -402,7 +410,7 @@ impl Exchange {
                     let ran = replaces
                         .and_then(|other| self.incoming.supersede(other, number, &mut ended));
                     for outcome in ended {
-                        // Attaching the new plugin detaches the one that it replaces.
+                        // Attaching the new plugin also detaches the one that it replaces.
                         if let Outcome::Progress(number, progress) = outcome {
                             self.tell_theirs(number, progress);
                         }
@@ -432,8 +440,8 @@ impl Exchange {
         }
     }
 
-    /// Returns the frame types of the plugins that this side offered. Such a frame may arrive
-    /// before the peer's report that the plugin runs.
+    /// Returns the frame types of the plugins that this side offered. A frame of such a type may
+    /// arrive before the peer's report that the plugin runs.
     pub(super) fn types_of_offers(&self) -> impl Iterator<Item = u64> + '_ {
         self.outgoing.types()
     }

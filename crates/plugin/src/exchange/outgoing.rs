@@ -1,4 +1,4 @@
-//! Offers of this endpoint.
+//! The plugins that this endpoint offers to its peer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -10,22 +10,23 @@ use super::ids::Ids;
 use super::parameter::Parameter;
 use super::violation::Violation;
 
-/// An offer that is not over.
+/// An offer of this endpoint that has not ended.
 #[derive(Debug)]
 struct Offered {
     push: Arc<Push>,
     replaces: Option<u64>,
     frame_types: Vec<u64>,
-    /// Number of bytes that the OFFER carries. It is the same in each retransmission.
+    /// Number of bundle bytes that the OFFER frame carries. It is the same in each retransmission.
     carried: usize,
-    /// Number of bytes that the peer permits to send.
+    /// Number of bytes, counted from the bundle's beginning, that the peer permits this endpoint to
+    /// send.
     limit: usize,
-    /// Number of bytes that were sent at least once, including those in the OFFER.
+    /// Number of bundle bytes that were sent at least once, including those in the OFFER frame.
     sent: usize,
-    /// Ranges of sent bytes that were lost.
+    /// Ranges of the bundle that were sent and lost.
     lost: Vec<Range<usize>>,
     active: bool,
-    /// True if a DETACH is due or was sent. Then no further data is sent.
+    /// True if a DETACH frame is due or was sent. No more of the bundle is sent then.
     detaching: bool,
 }
 
@@ -35,16 +36,16 @@ impl Offered {
     }
 }
 
-/// Change of an offer, as the peer reports it.
+/// Change in the state of an offer that the peer has reported.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum News {
     /// The plugin runs at the peer's end.
     Active,
-    /// The offer is over.
+    /// The offer has ended.
     Over,
 }
 
-/// Content of a frame about an offer, which is sent again if the frame is lost.
+/// Content of a frame about one of this endpoint's offers. It is sent again if the frame is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     Offer(u64),
@@ -56,21 +57,21 @@ pub(super) enum Sent {
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     offers: BTreeMap<u64, Offered>,
-    /// The next plugin ID.
+    /// Plugin ID of the next offer.
     next: u64,
     over: Ids,
-    /// Offers to send, for the first time or again.
+    /// Plugin IDs of the offers to send, for the first time or again.
     offers_due: BTreeSet<u64>,
     detaches_due: BTreeSet<u64>,
-    /// Frame types of all offers, including offers that are over.
+    /// Frame types of all offers, including those that have ended.
     allotted: BTreeSet<u64>,
-    /// Number of times that an offer was made or ended.
+    /// Counter that increases whenever an offer is made or ends.
     changes: u64,
 }
 
 impl Outgoing {
-    /// Offers a plugin to a peer with this parameter. The error is the reason if that is
-    /// impossible.
+    /// Queues an offer of a plugin to a peer that sent the parameter `peer`. Returns its plugin ID,
+    /// or the reason as an error if the peer would refuse the plugin.
     pub(super) fn offer(
         &mut self,
         push: Arc<Push>,
@@ -97,7 +98,7 @@ impl Outgoing {
         let plugin = self.next;
         self.next += 1;
         let replaces = replaces.filter(|_| replaced.is_some());
-        // Leave room for an acknowledgement in a packet of 1,200 bytes.
+        // A packet of 1,200 bytes must also have room for an acknowledgement.
         let most = MAX_CARRIED - 8 * frame_types.len().min(MAX_TYPES);
         let most = usize::try_from(peer.carried).map_or(most, |theirs| theirs.min(most));
         let carried = push.preamble.min(most);
@@ -123,7 +124,7 @@ impl Outgoing {
         self.offers.values().map(|offered| offered.push.bytes.len() as u64).sum()
     }
 
-    /// Asks the peer to detach a plugin. Returns false if the offer is over.
+    /// Asks the peer to detach a plugin. Returns `false` if its offer has ended.
     pub(super) fn detach(&mut self, plugin: u64) -> bool {
         let Some(offered) = self.offers.get_mut(&plugin) else { return false };
         offered.detaching = true;
@@ -131,7 +132,7 @@ impl Outgoing {
         true
     }
 
-    /// Handles a WANT, with which the peer permits more of a bundle.
+    /// Handles a WANT frame, with which the peer permits this endpoint to send more of a bundle.
     pub(super) fn on_want(&mut self, plugin: u64, limit: u64) -> Result<(), Violation> {
         let Some(offered) = self.known(plugin)? else { return Ok(()) };
         match usize::try_from(limit) {
@@ -143,8 +144,8 @@ impl Outgoing {
         }
     }
 
-    /// Handles a STATUS, which is the outcome of an offer at the peer. Returns `None` if the
-    /// outcome was already known.
+    /// Handles a STATUS frame, with which the peer reports the outcome of an offer. Returns `None`
+    /// if the outcome was already known.
     pub(super) fn on_status(
         &mut self,
         plugin: u64,
@@ -157,11 +158,11 @@ impl Outgoing {
             let news = !std::mem::replace(&mut offered.active, true) && !offered.detaching;
             return Ok(news.then_some((push, News::Active)));
         }
-        // Another plugin replaced this one before it ran. That plugin therefore also replaces the
-        // one that this plugin would have replaced.
+        // A newer plugin replaced this one before it ran. The newer plugin therefore also replaces
+        // the one that this plugin was to replace.
         let superseded = status == Status::Detached && !offered.active && !offered.detaching;
         let before = offered.replaces.filter(|_| superseded);
-        // Nothing of the offer is kept. Later frames about it are ignored as late.
+        // The state of the offer is dropped. Later frames about it count as late and are ignored.
         self.offers.remove(&plugin);
         self.changes += 1;
         self.detach_all(before);
@@ -171,11 +172,11 @@ impl Outgoing {
         Ok(Some((push, News::Over)))
     }
 
-    /// Asks the peer to detach a plugin. If the plugin does not run yet, also detaches the one that
-    /// it would have replaced, and so on.
+    /// Asks the peer to detach a plugin. If that plugin does not run yet, also detaches the plugin
+    /// that it was to replace, and so on.
     fn detach_all(&mut self, from: Option<u64>) {
         let mut next = from;
-        // A plugin replaces one with a smaller number, so the loop ends.
+        // A plugin can only replace one with a smaller plugin ID, so the loop ends.
         while let Some(plugin) = next {
             let offered = self.offers.get(&plugin).filter(|offered| !offered.active);
             next = offered.and_then(|offered| offered.replaces);
@@ -183,7 +184,8 @@ impl Outgoing {
         }
     }
 
-    /// Returns an offer, or `None` if it is over.
+    /// Returns the offer with this plugin ID, or `None` if it has ended. Fails if it was never
+    /// made.
     fn known(&mut self, plugin: u64) -> Result<Option<&mut Offered>, Violation> {
         if plugin >= self.next {
             return Err(Violation::NotOffered(plugin));
@@ -191,12 +193,13 @@ impl Outgoing {
         Ok(self.offers.get_mut(&plugin))
     }
 
-    /// Returns true if an offer has no answer yet.
+    /// Returns `true` if the peer has not answered one of the offers yet.
     pub(super) fn is_waiting(&self) -> bool {
         self.offers.values().any(|offered| !offered.active)
     }
 
-    /// Returns the plugins that run at both ends with their expiries, in seconds since the Unix epoch.
+    /// Returns the plugin IDs and expiries of the plugins that run at both ends. The expiries are
+    /// in seconds since the Unix epoch.
     pub(super) fn expiries(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let both = |offered: &&Offered| offered.active && offered.push.both && !offered.detaching;
         let all = self.offers.iter().filter(move |(_, offered)| both(offered));
@@ -208,9 +211,9 @@ impl Outgoing {
         self.offers.get(&plugin).is_some_and(|offered| offered.push.both)
     }
 
-    /// Returns `true` if an offer allots this frame type or once did, because frames of a detached
-    /// plugin may still be in flight. The plugin that replaces `replaced` may reuse the types of
-    /// that plugin.
+    /// Returns `true` if an offer, current or ended, uses this frame type. Ended offers count,
+    /// because frames of a detached plugin may still be in flight. The plugin that replaces
+    /// `replaced` may reuse that plugin's types.
     pub(super) fn has_had(&self, frame_type: u64, replaced: Option<u64>) -> bool {
         if replaced.is_some_and(|other| self.frame_types(other).contains(&frame_type)) {
             return false;
@@ -218,7 +221,7 @@ impl Outgoing {
         self.allotted.contains(&frame_type)
     }
 
-    /// Returns the frame types of all offers that are not over.
+    /// Returns the frame types of all offers that have not ended.
     pub(super) fn types(&self) -> impl Iterator<Item = u64> + '_ {
         self.offers.values().flat_map(|offered| &offered.frame_types).copied()
     }
@@ -236,7 +239,7 @@ impl Outgoing {
         self.offers.get(&plugin).map_or(&[], |offered| &offered.frame_types)
     }
 
-    /// Returns true if there is a frame of this kind to send.
+    /// Returns `true` if a frame of this kind must be sent.
     pub(super) fn wants(&self, kind: Kind) -> bool {
         match kind {
             Kind::Offer => !self.offers_due.is_empty(),
@@ -246,7 +249,8 @@ impl Outgoing {
         }
     }
 
-    /// Writes a frame of this kind. Returns `None` if there is no frame, or if the buffer is too small.
+    /// Writes a frame of this kind. Returns `None` if no such frame is due, or if the buffer is too
+    /// small.
     pub(super) fn write(&mut self, kind: Kind, buffer: &mut [u8]) -> Option<(usize, Sent)> {
         match kind {
             Kind::Offer => {
@@ -302,7 +306,7 @@ impl Outgoing {
         Some((length, Sent::Data(*plugin, piece)))
     }
 
-    /// Queues the content of a lost frame again, unless its offer is over.
+    /// Queues the content of a lost frame again, unless its offer has ended.
     pub(super) fn on_lost(&mut self, sent: Sent) {
         match sent {
             Sent::Offer(plugin) => {

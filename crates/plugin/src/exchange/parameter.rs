@@ -1,4 +1,5 @@
-//! The transport parameter with which an endpoint declares that it supports the exchange, and which plugins it accepts.
+//! The transport parameter of the plugin exchange. With it, an endpoint declares that it supports
+//! the exchange, and which plugins it accepts.
 
 use std::collections::BTreeSet;
 
@@ -12,21 +13,22 @@ use crate::class::Class;
 use crate::manifest::ABI;
 use crate::policy::Policy;
 
-/// ID of the transport parameter.
+/// ID of the exchange's transport parameter.
 pub const PARAMETER: u64 = 0x2f50_4c02;
 
-/// Version of the catalogue of operations and fields. It increases when an operation or field is
-/// added.
+/// Version of the list of operations and fields that plugins can use. It increases when an
+/// operation or field is added.
 pub(super) const CATALOGUE: u64 = 2;
 
-/// Limits on the plugins that an endpoint accepts on a connection.
+/// Limits on the number and size of the plugins that an endpoint accepts on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budgets {
     /// Maximum size of a bundle, in bytes.
     pub size: u64,
-    /// Maximum total size of the bundles of running plugins and of open offers, in bytes.
+    /// Maximum total size of the bundles of running plugins and of offers not yet decided, in
+    /// bytes.
     pub total: u64,
-    /// Maximum number of running plugins and open offers.
+    /// Maximum number of running plugins plus offers not yet decided.
     pub plugins: u64,
 }
 
@@ -37,32 +39,32 @@ impl Default for Budgets {
 }
 
 impl Budgets {
-    /// Budgets of an endpoint that accepts no plugins.
+    /// Limits of an endpoint that accepts no plugins.
     pub const NONE: Budgets = Budgets { size: 0, total: 0, plugins: 0 };
 }
 
-/// Value of the transport parameter with which an endpoint declares the exchange.
+/// Value of the transport parameter with which an endpoint declares that it supports the exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// Version of the interface between bytecode and connection.
+    /// Version of the interface between bytecode and connection that the endpoint implements.
     pub abi: u64,
-    /// Version of the catalogue of operations.
+    /// Version of the endpoint's list of operations and fields.
     pub catalogue: u64,
-    /// Limits on the plugins that the endpoint accepts. With zeros the endpoint accepts no plugins,
-    /// but it may still offer some.
+    /// Limits on the plugins that the endpoint accepts. With zeros, the endpoint accepts no plugins
+    /// but may still offer some.
     pub budgets: Budgets,
     /// Classes that the policy grants to the plugins of at least one author.
     pub classes: BTreeSet<Class>,
-    /// Number of bytes of a bundle's preamble that an OFFER to the endpoint may carry, at most
-    /// [`MAX_CARRIED`]. If it is zero, an offer has only a hash, and the manifest is sent on
-    /// request.
+    /// Number of bytes of a bundle's preamble that an OFFER to this endpoint may carry, at most
+    /// [`MAX_CARRIED`]. If it is zero, an offer has only a hash, and the endpoint requests the
+    /// manifest separately.
     pub carried: u64,
 }
 
 impl Parameter {
-    /// Returns the parameter of an endpoint with this policy. Without a policy, the endpoint
-    /// accepts no plugins. `cached` is true if the endpoint keeps bundles, because then the hash in
-    /// an offer may be enough.
+    /// Returns the parameter that an endpoint with this policy sends. Without a policy, the
+    /// endpoint accepts no plugins. `cached` is true if the endpoint caches bundles, because then
+    /// the hash in an offer may be enough.
     pub fn of(policy: Option<&Policy>, budgets: Budgets, cached: bool) -> Parameter {
         let classes: BTreeSet<Class> = policy.map(Policy::granted_to_somebody).unwrap_or_default();
         let budgets = if classes.is_empty() { Budgets::NONE } else { budgets };
@@ -70,15 +72,15 @@ impl Parameter {
         Parameter { abi: ABI.into(), catalogue: CATALOGUE, budgets, classes, carried }
     }
 
-    /// Writes the value for the wire. `grease` is the number and value of an undefined option,
-    /// which peers must skip.
+    /// Encodes the parameter's value for the wire. `grease` is the number and value of an undefined
+    /// option, which peers must skip.
     pub fn write(&self, grease: Option<(u64, &[u8])>) -> Vec<u8> {
         let mut bytes = [0; 128];
         let mut writer = Writer::new(&mut bytes);
         let classes = self.classes.iter().fold(0, |bits, class| bits | bit(*class));
         let Budgets { size, total, plugins } = self.budgets;
         for value in [self.abi, self.catalogue, size, total, plugins, classes, self.carried] {
-            // The value has at most 56 bytes, so it always fits.
+            // The seven integers take at most 56 bytes, so they always fit.
             let _ = writer.varint(varint(value));
         }
         if let Some((n, value)) = grease {
@@ -115,8 +117,8 @@ impl Parameter {
         Ok(Parameter { abi, catalogue, budgets, classes, carried })
     }
 
-    /// Finds the parameter among all of the peer's transport parameters. Returns `None` if the peer
-    /// does not support the exchange.
+    /// Finds this parameter in the encoded transport parameters of the peer. Returns `None` if the
+    /// peer does not support the exchange.
     ///
     /// # Errors
     /// Those of [`Parameter::read`].
@@ -127,7 +129,7 @@ impl Parameter {
     }
 }
 
-/// Returns a class's bit in the parameter.
+/// Returns the bit that stands for a class in the parameter.
 fn bit(class: Class) -> u64 {
     match class {
         Class::Observe => 1,
@@ -135,7 +137,7 @@ fn bit(class: Class) -> u64 {
         Class::Frames => 1 << 2,
         Class::Raise => 1 << 3,
         Class::Choose => 1 << 4,
-        // A peer's plugin never gets these.
+        // A peer's plugin never gets one of these classes.
         Class::Payload | Class::Never => 0,
     }
 }

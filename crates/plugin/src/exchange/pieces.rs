@@ -1,15 +1,16 @@
 //! Reassembles a bundle, or its preamble, from pieces that arrive in any order.
 //!
-//! The memory is that of the bundle plus one eighth, whatever the pieces are. Each byte is copied
-//! once, when it first arrives. A byte that arrives again is neither copied nor compared: a piece
-//! without new bytes costs one test for each 64 bytes. If a later piece contradicts an earlier one,
-//! the first bytes count. The hash of the whole bundle then decides.
+//! A buffer takes the memory of the bundle plus one eighth, however the bundle is cut into pieces.
+//! Each byte is copied once, when it first arrives. A byte that arrives again is neither copied nor
+//! compared, so a piece without new bytes costs one test for each 64 bytes. If two pieces
+//! contradict each other, the one that arrived first counts. The hash of the whole bundle decides
+//! later whether it was right.
 
-/// A bundle whose pieces arrive in any order.
+/// A buffer for a bundle whose pieces arrive in any order.
 #[derive(Debug)]
 pub(super) struct Pieces {
     bytes: Vec<u8>,
-    /// One bit for each byte that has arrived.
+    /// One bit for each byte of the bundle, set once that byte has arrived.
     received: Vec<u64>,
     /// Number of bytes that have arrived.
     count: usize,
@@ -20,8 +21,8 @@ impl Pieces {
         Pieces { bytes: vec![0; size], received: vec![0; size.div_ceil(64)], count: 0 }
     }
 
-    /// Adds a piece, and ignores the part beyond the end of the bundle. Returns the number of bytes
-    /// that were copied because they had not arrived before.
+    /// Adds a piece, and ignores the part of it beyond the end of the bundle. Returns the number of
+    /// its bytes that had not arrived before.
     pub(super) fn insert(&mut self, offset: usize, piece: &[u8]) -> usize {
         let end = offset.saturating_add(piece.len()).min(self.bytes.len());
         let (mut at, before) = (offset, self.count);
@@ -36,7 +37,7 @@ impl Pieces {
                 let from = at - offset;
                 self.bytes[at..at + length].copy_from_slice(&piece[from..from + length]);
             } else {
-                // The loop runs once for each new byte.
+                // This loop runs once for each byte that has not arrived before.
                 let mut left = new;
                 while left != 0 {
                     let at = 64 * word + left.trailing_zeros() as usize;
@@ -49,18 +50,18 @@ impl Pieces {
         self.count - before
     }
 
-    /// Returns the memory that the buffer takes, in bytes. All of it is allocated with the first
-    /// piece.
+    /// Returns the memory that this buffer takes, in bytes. The buffer is allocated when it is
+    /// created.
     pub(super) fn memory(&self) -> usize {
         Pieces::room(self.bytes.len())
     }
 
-    /// Returns the memory that a bundle of this size takes, in bytes.
+    /// Returns the memory that a buffer for a bundle of this size takes, in bytes.
     pub(super) fn room(size: usize) -> usize {
         size.saturating_add(8 * size.div_ceil(64))
     }
 
-    /// Returns the number of bytes that have arrived.
+    /// Returns the number of different bytes that have arrived.
     pub(super) fn count(&self) -> usize {
         self.count
     }
@@ -100,19 +101,19 @@ mod tests {
         let whole = whole(1_000);
         let mut pieces = Pieces::new(1_000);
         assert_eq!(pieces.insert(100, &whole[100..900]), 800);
-        // These bytes differ from the first ones, so the final comparison would fail if they were
+        // These bytes differ from the first ones, so the comparison at the end fails if they are
         // copied.
         let other = [0xff; 1_000];
         for (at, length) in [(100, 800), (500, 1), (101, 63), (128, 64), (836, 64), (163, 600)] {
             assert_eq!(pieces.insert(at, &other[..length]), 0, "{at} {length}");
         }
-        // If a piece overlaps others, only its new bytes are copied.
+        // This piece overlaps an earlier one by one byte, so only 100 of its bytes are copied.
         assert_eq!(pieces.insert(0, &whole[..101]), 100);
         assert_eq!(pieces.insert(890, &whole[890..]), 100);
         assert_eq!(pieces.take(), Some(whole));
     }
 
-    /// However the bundle is cut into pieces, each of its bytes is copied exactly once.
+    /// However a bundle is cut into pieces, each of its bytes must be copied exactly once.
     #[test]
     fn pieces_of_any_length_are_copied_once() {
         let mut rng = StdRng::seed_from_u64(7);
@@ -130,7 +131,7 @@ mod tests {
             }
             assert_eq!(pieces.take(), Some(whole));
         }
-        // Bytes beyond the end of the bundle are ignored.
+        // Bytes beyond the end of the bundle must be ignored.
         let mut pieces = Pieces::new(65);
         assert_eq!((pieces.insert(64, &[1, 2]), pieces.insert(usize::MAX, &[1])), (1, 0));
     }

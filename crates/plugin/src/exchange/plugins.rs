@@ -1,5 +1,5 @@
-//! Attaches the plugins of an exchange as hooks of the connection, and keeps the list of frame
-//! types that the connection must skip while no plugin handles them.
+//! Attaches the plugins that came through the exchange as hooks of the connection. Also maintains
+//! the list of frame types that the connection must skip while no plugin handles them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,38 +12,39 @@ use super::config::{Loaded, PluginId};
 use super::frame::{Status, length};
 use super::machine::{Action, Exchange};
 
-/// Maximum number of remembered frame types of detached plugins. The oldest are forgotten.
+/// Maximum number of frame types of detached plugins that are remembered. The oldest are forgotten.
 const MAX_RETIRED: usize = 64;
 
-/// Maximum number of frame types to skip. The transport has the same limit.
+/// Maximum number of frame types that the connection skips. The transport has the same limit.
 const MAX_SKIPPED: usize = 256;
 
-/// A plugin that is attached or being attached.
+/// A plugin whose hook is attached or being attached.
 struct Attached {
-    /// `None` while it is being attached.
+    /// The plugin's hook, or `None` while it is being attached.
     hook: Option<HookId>,
     frame_types: Vec<u64>,
     /// True if the plugin must be detached as soon as it is attached.
     unwanted: bool,
 }
 
-/// The exchange's plugins on one connection, attached or being attached, and the frame types to skip.
+/// The plugins that came through the exchange of one connection, attached or being attached, and
+/// the frame types to skip.
 #[derive(Default)]
 pub(super) struct Plugins {
     attached: BTreeMap<PluginId, Attached>,
-    /// Plugins that are being attached, by their tokens.
+    /// Plugins that are being attached, by the token of the request.
     tokens: BTreeMap<u64, PluginId>,
     next: u64,
-    /// Frame types of detached plugins, whose frames may still arrive.
+    /// Frame types of detached plugins. Their frames may still arrive.
     retired: VecDeque<u64>,
-    /// Frame types of this side's offers. A frame from the peer's end may arrive before the report
-    /// that the plugin runs there.
+    /// Frame types of the plugins that this side offered. A frame may arrive before the peer's
+    /// report that the plugin runs.
     offered: Vec<u64>,
-    /// Frame types that the transport skips now, sorted.
+    /// Frame types that the transport currently skips, sorted.
     skipped: Vec<u64>,
-    /// True if `skipped` matches `attached` and `retired`.
+    /// True if `skipped` is up to date with `attached` and `retired`.
     fresh: bool,
-    /// Value of [`Exchange::changes_of_offers`] when `offered` was read.
+    /// Value of [`Exchange::changes_of_offers`] when `offered` was last updated.
     seen: u64,
 }
 
@@ -95,7 +96,8 @@ impl Plugins {
         }
     }
 
-    /// Notes that a plugin is detached. Its frames that are still in flight are skipped.
+    /// Removes a detached plugin, and remembers its frame types so that its frames in flight are
+    /// skipped.
     fn retire(&mut self, id: PluginId) {
         if let Some(gone) = self.attached.remove(&id) {
             self.fresh = false;
@@ -140,7 +142,8 @@ impl Plugins {
         }
     }
 
-    /// Notes that a hook failed and was detached. Returns its plugin.
+    /// Records that the transport detached a hook because it failed. Returns the plugin of the
+    /// hook.
     pub(super) fn on_failed(&mut self, hook: HookId) -> Option<PluginId> {
         let found = self.attached.iter().find(|(_, plugin)| plugin.hook == Some(hook));
         let id = *found?.0;
@@ -149,9 +152,9 @@ impl Plugins {
     }
 
     /// Tells the transport which frame types to skip while no plugin handles them. The list
-    /// includes the types of running plugins: if a plugin fails at a frame, the rest of that packet
-    /// is skipped. The exchange calls this for each of its frames. It does nothing if no plugin and
-    /// no offer has changed.
+    /// includes the types of running plugins: if a plugin fails while it handles a frame, the later
+    /// frames of that packet are skipped. The exchange calls this function for each frame that it
+    /// handles. Nothing happens unless a plugin or an offer has changed.
     pub(super) fn refresh(&mut self, host: &mut HookContext<'_>, exchange: &Exchange) {
         let seen = exchange.changes_of_offers();
         if self.fresh && self.seen == seen {
@@ -183,8 +186,9 @@ fn parse(call: &Call<'_>, outputs: &mut [u64]) -> Decision {
     Decision::Done
 }
 
-/// A plugin whose frames all begin with a type and a length, whatever its own parser does. The peer
-/// can therefore skip them before the plugin is attached and after it is detached.
+/// Wraps a plugin's hook so that every frame of the plugin must begin with a type and a length,
+/// whatever the plugin's own parser accepts. The peer can therefore skip these frames before the
+/// plugin is attached and after it is detached.
 struct Bounded {
     plugin: Box<dyn Hook>,
     frame_types: Vec<u64>,

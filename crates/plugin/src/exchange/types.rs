@@ -1,9 +1,8 @@
-//! Frame types of plugins on the wire: which types an offer may allot, and which ones this endpoint
-//! allots.
+//! Assigns frame types on the wire to plugins, and checks the types that the peer assigns.
 //!
-//! A plugin declares its frame types in its manifest. For each connection, the offerer chooses the
-//! numbers on the wire. A client allots even numbers and a server odd ones, so simultaneous offers
-//! do not collide.
+//! A plugin declares its frame types in its manifest. For each connection, the side that offers the
+//! plugin chooses the numbers on the wire. A client uses even numbers and a server odd ones, so
+//! that simultaneous offers do not collide.
 
 use equic_wire::frame::FrameType;
 use equic_wire::{Side, VarInt};
@@ -11,36 +10,38 @@ use thiserror::Error;
 
 use super::frame::Kind;
 
-/// The IETF assigns the frame types below this one (RFC 9000 s.22.1.1).
+/// First frame type that a plugin may use. The IETF assigns the smaller numbers (RFC 9000
+/// s.22.1.1).
 const FIRST_PRIVATE: u64 = 0x40;
 
-/// Reason for refusing the frame types of an offer.
+/// Reason for refusing a frame type of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum NotAllotted {
-    /// The IETF assigns this number.
+    /// The IETF assigns numbers of this range.
     #[error("frame type {0:#x} is not a private one: private types begin at 0x40")]
     Reserved(u64),
     /// The type belongs to QUIC or to an extension that the transport implements.
     #[error("frame type {0:#x} belongs to the transport")]
     Known(u64),
-    /// The type belongs to the exchange.
+    /// The type belongs to the plugin exchange.
     #[error("frame type {0:#x} belongs to the exchange")]
     Exchange(u64),
-    /// Only the other side may allot this number.
+    /// Only the other side may use this number: clients use even and servers odd ones.
     #[error(
         "frame type {0:#x} cannot be allotted by its side: a client allots even types, a server odd ones"
     )]
     OtherSide(u64),
-    /// The offer has the type twice.
+    /// The offer uses the type twice.
     #[error("frame type {0:#x} is allotted twice")]
     Twice(u64),
-    /// Another plugin of the connection uses the type.
+    /// Another plugin or hook of the connection uses the type.
     #[error("frame type {0:#x} is already in use on the connection")]
     InUse(u64),
 }
 
-/// Checks whether an offer by `side` may allot these types. `in_use` returns true for types of other plugins and hooks.
+/// Checks whether an offer by `side` may use these frame types. `in_use` returns `true` for types
+/// of other plugins and hooks.
 pub(super) fn check(
     types: &[u64],
     side: Side,
@@ -58,7 +59,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Checks whether `side` may allot a number at all.
+/// Checks whether offers by `side` may use this number as a frame type, whatever else is in use.
 fn free(one: u64, side: Side) -> Result<(), NotAllotted> {
     if one < FIRST_PRIVATE {
         return Err(NotAllotted::Reserved(one));
@@ -75,9 +76,9 @@ fn free(one: u64, side: Side) -> Result<(), NotAllotted> {
     Ok(())
 }
 
-/// Returns the types to allot for those in a manifest. They are the same numbers where possible,
-/// otherwise numbers of the same length on the wire. Returns `None` if every number of that length
-/// is in use. The limit on offers prevents this.
+/// Chooses the types on the wire for the types in a manifest: the same numbers where possible,
+/// otherwise numbers of the same encoded length. Returns `None` if every number of that length is
+/// in use. The limit on the number of offers makes this impossible.
 pub(super) fn choose(named: &[u64], side: Side, in_use: impl Fn(u64) -> bool) -> Option<Vec<u64>> {
     let mut chosen: Vec<u64> = Vec::with_capacity(named.len());
     for name in named {
@@ -91,8 +92,8 @@ pub(super) fn choose(named: &[u64], side: Side, in_use: impl Fn(u64) -> bool) ->
     Some(chosen)
 }
 
-/// Returns the smallest and the largest number that may be allotted and that has the same encoded
-/// length as this one (RFC 9000 s.16).
+/// Returns the smallest and the largest number that an offer may use and that have the same encoded
+/// length as this number (RFC 9000 s.16).
 fn of_one_length(number: u64) -> (u64, u64) {
     match number {
         ..=0x3fff => (FIRST_PRIVATE, 0x3fff),

@@ -1,8 +1,8 @@
-//! The interface between bytecode and its host: arguments of a call, and helpers. Compiled plugins
-//! depend on it. Therefore, a number is never reused, and a change that removes something increases
-//! [`crate::ABI`].
+//! The interface between plugin bytecode and its host: the arguments of a call, and the helpers
+//! (host functions). Compiled plugins depend on this interface. Therefore, a number is never
+//! reused, and a change that removes something increases [`crate::ABI`].
 //!
-//! A function of a plugin is called with four arguments:
+//! The host calls a function of a plugin with four arguments:
 //!
 //! | register | |
 //! |---|---|
@@ -11,7 +11,8 @@
 //! | r3 | number of these bytes, at most [`MAX_BYTES`]; longer bytes are cut off |
 //! | r4 | frame type, for operations that exist for each frame type; otherwise 0 |
 //!
-//! The result matters only for functions that replace an operation: [`DEFAULT`] or [`DONE`].
+//! The function's result matters only if the function replaces an operation. It is then [`DEFAULT`]
+//! or [`DONE`].
 
 use equic_transport::operation::Field;
 use equic_vm::HelperHost;
@@ -19,11 +20,11 @@ use equic_vm::HelperHost;
 use super::view::Context;
 use crate::class::Class;
 
-/// Space for the words of a call, in bytes: up to eight inputs and eight outputs.
+/// Space for the inputs and outputs of a call, in bytes: up to eight of each, 8 bytes long.
 pub(super) const WORDS: u64 = 128;
-/// Maximum number of a call's bytes that bytecode can read or write.
+/// Maximum length of the byte argument of a call that bytecode can read or write.
 pub(super) const MAX_BYTES: u64 = 4096;
-/// Size of the part of the sandbox that calls use, in bytes.
+/// Size of the part of the sandbox that holds the arguments of calls, in bytes.
 pub(super) const AREA: u64 = WORDS + MAX_BYTES;
 
 /// Result of a function that replaces an operation and wants the default to run.
@@ -31,7 +32,7 @@ pub const DEFAULT: u64 = 0;
 /// Result of a function that replaces an operation and has written the outputs.
 pub const DONE: u64 = 1;
 
-/// The host of the bytecode, as a type parameter of the engine.
+/// The plugin host, as a type parameter of the bytecode engine.
 #[derive(Debug)]
 pub(super) struct Abi;
 
@@ -39,27 +40,27 @@ impl HelperHost for Abi {
     type Data<'h> = Context<'h>;
 }
 
-/// Description of a helper.
+/// Description of a helper, which is a host function that bytecode may call.
 #[derive(Debug)]
 pub(crate) struct Helper {
     pub(crate) number: u32,
     pub(crate) name: &'static str,
-    /// C type of the result.
+    /// C type of the helper's result.
     pub(crate) result: &'static str,
     /// C parameters.
     pub(crate) parameters: &'static str,
-    /// Description in the C header.
+    /// Description of the helper for the C header.
     pub(crate) does: &'static str,
-    /// Steps that a call costs.
+    /// Steps that a call of the helper costs.
     pub(crate) cost: u32,
     /// Class that a plugin needs for the helper. `None` if every plugin has the helper.
     pub(super) class: Option<Class>,
     /// True if the helper changes the connection. Only functions that replace an operation may call
-    /// it.
+    /// such a helper.
     pub(super) changes: bool,
 }
 
-/// All helpers, by number.
+/// All helpers, sorted by number.
 pub(crate) const HELPERS: &[Helper] = &[
     Helper {
         number: 1,

@@ -1,13 +1,13 @@
-//! Translates frame types between the numbers in a plugin's manifest and the numbers on the wire.
-//! Its bytecode uses the former, and the offer allots the latter. Calls and the beginnings of
-//! frames are translated.
+//! Translates frame types between the numbers in a plugin's manifest, which its bytecode uses, and
+//! the numbers on the wire, which the offer of the plugin chose. It translates the arguments of
+//! calls and the type at the beginning of frames.
 
 use equic_transport::operation::{Bytes, Call, HookError};
 use equic_wire::{Reader, VarInt, Writer};
 
 use crate::manifest::Frame;
 
-/// The two numbers of a frame type.
+/// A frame type, with its number in the manifest and its number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameTypes {
     /// Number in the manifest.
@@ -16,12 +16,12 @@ pub(super) struct FrameTypes {
     pub(super) wire: u64,
 }
 
-/// Frame types of a plugin on a connection, in the order of its manifest.
+/// The frame types of a plugin on a connection, in the order of its manifest.
 #[derive(Clone, Debug)]
 pub(super) struct Allotted(Vec<FrameTypes>);
 
 impl Allotted {
-    /// Pairs the types of a manifest with the types that an offer allots.
+    /// Pairs the frame types of a manifest with those that an offer chose for the wire.
     pub(super) fn new(frames: &[Frame], wire: &[u64]) -> Allotted {
         let pairs = frames.iter().zip(wire);
         Allotted(
@@ -29,30 +29,32 @@ impl Allotted {
         )
     }
 
-    /// Returns true if a type has different numbers in the manifest and on the wire.
+    /// Returns `true` if at least one frame type has different numbers in the manifest and on the
+    /// wire.
     pub(super) fn differ(&self) -> bool {
         self.0.iter().any(|one| one.named != one.wire)
     }
 
-    /// Returns the wire number of a manifest's type, or `None` if the type is not the plugin's.
+    /// Returns the wire number for a frame type of the manifest, or `None` if the plugin does not
+    /// define this type.
     pub(super) fn wire(&self, named: u64) -> Option<u64> {
         self.0.iter().find(|one| one.named == named).map(|one| one.wire)
     }
 
-    /// Returns the frame type of a call, or `None` if the type is not the plugin's.
+    /// Returns the frame type of a call, or `None` if the plugin does not define that type.
     pub(super) fn of(&self, call: &Call<'_>) -> Option<FrameTypes> {
         self.0.iter().find(|one| one.wire == call.parameter).copied()
     }
 }
 
 impl FrameTypes {
-    /// Returns the bytes of a call with the manifest's frame type, and how much longer they are
-    /// than on the wire.
+    /// Returns the bytes of a call after replacing the frame type on the wire by the manifest's.
+    /// Also returns how many bytes longer they are because of that.
     pub(super) fn seen(self, bytes: &Bytes<'_>) -> Option<(Vec<u8>, isize)> {
         match bytes {
             Bytes::None => None,
             Bytes::In(frame) => Some(self.named_in(frame)),
-            // A function that observes gets an empty buffer.
+            // A function that only observes gets an empty buffer.
             Bytes::Out(buffer) => Some((vec![0; buffer.len()], 0)),
         }
     }
@@ -60,29 +62,31 @@ impl FrameTypes {
     fn named_in(self, frame: &[u8]) -> (Vec<u8>, isize) {
         let mut reader = Reader::new(frame);
         if reader.varint().map(VarInt::get) != Ok(self.wire) {
-            // The frame does not begin with this type.
+            // The bytes do not begin with this frame type.
             return (frame.to_vec(), 0);
         }
         let mut head = [0; 8];
         let mut writer = Writer::new(&mut head);
-        // The buffer has eight bytes, which is enough for every type.
+        // The buffer has eight bytes, which is enough for every frame type.
         let _ = writer.varint(varint(self.named));
         let seen = [writer.written(), reader.rest()].concat();
         let more = seen.len() as isize - frame.len() as isize;
         (seen, more)
     }
 
-    /// Returns the space that the plugin has for a frame if there are this many bytes on the wire.
+    /// Returns the space that a plugin has for a frame with the manifest's type if a packet has
+    /// room for this many bytes.
     pub(super) fn room(self, bytes: usize) -> usize {
         let longer =
             varint(self.wire).encoded_len().saturating_sub(varint(self.named).encoded_len());
         bytes.saturating_sub(longer)
     }
 
-    /// Writes a plugin's frame with the type that is used on the wire. Returns its length there.
+    /// Copies a frame that a plugin wrote into `buffer`, with the wire's frame type instead of the
+    /// manifest's. Returns its new length.
     ///
     /// # Errors
-    /// The plugin's frame does not begin with the expected type, or the buffer is too small.
+    /// The plugin's frame does not begin with the manifest's type, or the buffer is too small.
     pub(super) fn write(self, written: &[u8], buffer: &mut [u8]) -> Result<usize, HookError> {
         let mut reader = Reader::new(written);
         let found = reader.varint().map(VarInt::get);
@@ -122,7 +126,8 @@ mod tests {
             assert!(types.room(length) <= written.len());
             let more = written.len() as isize - length as isize;
             assert_eq!(types.seen(&Bytes::In(&packet[..length])), Some((written.clone(), more)));
-            // The cases are: a buffer that is too small, another type, and an empty frame.
+            // These cases must fail: a buffer that is too small, another frame type, and an empty
+            // frame.
             assert!(types.write(&written, &mut packet[..length - 1]).is_err());
             assert!(types.write(b"\x41\x05hello", &mut packet[..]).is_err());
             assert!(types.write(b"", &mut packet).is_err());

@@ -1,9 +1,10 @@
-//! Steps and frames that the plugins of one connection's peer share. The budget of a call limits
-//! only that call, and a peer can cause any number of calls by sending packets.
+//! Limits the steps and frame bytes that all plugins of the peer may use on one connection. A
+//! plugin's manifest limits only the steps of a single call, and a peer can cause any number of
+//! calls by sending packets.
 //!
 //! A step takes half a nanosecond of a core for most plugins, and less than two nanoseconds for
-//! every known plugin (`docs/vm.md`). With a clock, some calls are measured. A call that took
-//! longer than its steps is charged for its time.
+//! every known plugin (`docs/vm.md`). If there is a clock, the time of some calls is measured. The
+//! peer is charged for the time of a call that took longer than its steps.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -14,52 +15,55 @@ use super::account::{Account, rate};
 use super::bucket::Bucket;
 use crate::policy::Limits;
 
-/// Steps charged for each call, whatever the function does. They pay for finding the plugin,
-/// copying words in and out, and entering and leaving compiled code.
+/// Steps charged for each call, in addition to those of the function. They cover finding the
+/// plugin, copying words in and out, and entering and leaving compiled code.
 pub(super) const CALL: u64 = 100;
 
-/// Number of bytes that can be copied for one step.
+/// Number of bytes whose copying costs one step.
 const COPIED: usize = 16;
 
-/// Additional steps charged for a timer call, because it wakes up the connection and its thread.
+/// Additional steps charged for a timer call, because the timer wakes up the connection and its
+/// thread.
 pub(super) const WAKE: u64 = 5_000;
 
-/// Steps charged for a written frame, because it may need its own packet.
+/// Steps charged for each written frame, because the frame may need a packet of its own.
 const FRAME: u64 = 3_000;
 
-/// Number of bytes that a queued frame counts as until it is written.
+/// Number of bytes that are reserved for a queued frame until it is written.
 const RESERVED: u64 = 1_200;
 
-/// Minimum number of bytes that a written frame counts as, because it may need its own packet.
+/// Minimum number of bytes that are charged for a written frame, because the frame may need a
+/// packet of its own.
 const LEAST_FRAME: u64 = 64;
 
-/// On average, one of this many calls is measured.
+/// On average, the time of one in this many calls is measured.
 const TIMED: u64 = 16;
 
-/// Maximum charge for a measured call, as a multiple of its steps. If a call took longer, its
-/// thread was interrupted.
+/// Maximum charge for the time of a call, as a multiple of its steps. If a call took longer, its
+/// thread was probably preempted.
 const SLOWEST: u64 = 32;
 
-/// A monotonic clock, in nanoseconds.
+/// A function that returns a monotonic time in nanoseconds.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// Steps and frame bytes that the plugins of one peer share on a connection. Only this connection
-/// spends them, one call at a time.
+/// Steps and frame bytes that the plugins of the peer may still use on one connection. Only this
+/// connection spends them, one call at a time.
 pub struct Allowance {
-    /// Steps that were taken from `refill` and can be spent.
+    /// Steps that have already been taken from `refill` and the account, and that can be spent.
     left: AtomicU64,
     refill: Mutex<Refill>,
     per_packet: u64,
     account: Option<Arc<Account>>,
     clock: Option<Clock>,
-    /// State of the random choice of measured calls. Plugins cannot predict the choice.
+    /// State of the random generator that selects the calls to measure. Plugins cannot predict its
+    /// choice.
     chance: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Refill {
     steps: Bucket,
-    /// Number of packets that were counted.
+    /// Number of the connection's packets for which steps were already added.
     packets: u64,
     frames: Bucket,
 }
@@ -71,15 +75,16 @@ impl fmt::Debug for Allowance {
 }
 
 impl Allowance {
-    /// Creates the allowance of a connection, with the policy's limits. It takes its steps from
-    /// `account`. With a clock, calls are charged for the time that they take.
+    /// Creates the allowance of a connection, with the policy's limits. The allowance takes its
+    /// steps from `account`. If there is a clock, calls are also charged for the time that they
+    /// take.
     pub fn new(limits: &Limits, account: Option<Arc<Account>>, clock: Option<Clock>) -> Allowance {
         let refill = Refill {
             steps: rate(limits.steps_per_second),
             packets: 0,
             frames: Bucket::new(limits.frame_bytes_per_second, limits.frame_bytes_per_second),
         };
-        // The generator must not start at zero, because it would stay there.
+        // The random generator must not start at zero, because it would stay there.
         let chance = clock.as_ref().map_or(1, |_| RandomState::new().hash_one(0) | 1);
         Allowance {
             left: AtomicU64::new(0),
@@ -97,7 +102,7 @@ impl Allowance {
 
     /// Returns the number of steps left for a call that needs up to `want`. The result may be more
     /// or less than `want`. `now` is in nanoseconds on the connection's clock. `packets` returns
-    /// the number of packets sent and received.
+    /// the number of packets that the connection has sent and received.
     pub(super) fn left(&self, want: u64, now: u64, packets: impl FnOnce() -> u64) -> u64 {
         let left = self.left.load(Ordering::Relaxed);
         if left >= want { left } else { self.more(left, want, now, packets()) }
@@ -110,7 +115,7 @@ impl Allowance {
         let new = packets.saturating_sub(refill.packets);
         refill.packets = packets;
         refill.steps.add(new.saturating_mul(self.per_packet));
-        // Take half as many again, so that the next calls do not need the account.
+        // Take half as many steps again, so that the next calls do not need to lock the account.
         let need = want - left;
         let most = need.saturating_add(want / 2).min(refill.steps.left());
         let need = need.min(most);
@@ -120,13 +125,14 @@ impl Allowance {
         left + given
     }
 
-    /// Spends the steps that a call used, at most as many as [`Allowance::left`] returned.
+    /// Spends the steps that a call used. They must not exceed what [`Allowance::left`] returned.
     pub(super) fn spend(&self, steps: u64) {
         let left = self.left.load(Ordering::Relaxed);
         self.left.store(left.saturating_sub(steps), Ordering::Relaxed);
     }
 
-    /// Returns the current time if the call that begins now is measured, otherwise `None`.
+    /// Returns the current time if the time of the call that begins now must be measured, otherwise
+    /// `None`.
     pub(super) fn begin(&self) -> Option<u64> {
         let clock = self.clock.as_ref()?;
         // Xorshift.
@@ -138,8 +144,8 @@ impl Allowance {
         chance.is_multiple_of(TIMED).then(|| clock())
     }
 
-    /// Ends a measured call that used `steps`. If the call took longer than that, charges the
-    /// difference, once for each call that this one represents.
+    /// Ends a measured call that used `steps`. If the call took longer than these steps pay for,
+    /// charges the difference, multiplied by the number of calls of which one is measured.
     pub(super) fn end(&self, began: u64, steps: u64) {
         let Some(clock) = &self.clock else { return };
         let took = clock().saturating_sub(began).min(steps.saturating_mul(SLOWEST));
@@ -152,7 +158,8 @@ impl Allowance {
         }
     }
 
-    /// Reserves room for a queued frame. Returns false if the plugins have no room left.
+    /// Reserves bytes for a frame that a plugin queues. Returns `false` if the plugins have too few
+    /// frame bytes left.
     pub(super) fn queue_frame(&self, now: u64) -> bool {
         let mut refill = self.refill();
         refill.frames.refill(now);
@@ -163,8 +170,8 @@ impl Allowance {
         true
     }
 
-    /// Notes that a frame of this many bytes was written. If a queued frame was not written, its
-    /// bytes stay reserved, because it may be written later.
+    /// Charges a frame of this many bytes that was written. The bytes that are reserved for a
+    /// queued frame stay reserved until that frame is written.
     pub(super) fn on_frame(&self, bytes: u64) {
         if bytes > 0 {
             let mut refill = self.refill();
@@ -206,7 +213,7 @@ mod tests {
         assert_eq!(allowance.left(5_000, SECOND / 10, || 0), 800);
         allowance.spend(800);
         assert_eq!(allowance.left(5_000, SECOND / 10 + SECOND / 1_000, || 0), 4);
-        // After an hour, no more than a quarter of a second's steps have been saved up.
+        // After an hour, no more than the steps of a quarter of a second must have been saved up.
         allowance.spend(4);
         assert_eq!(allowance.left(5_000, 3_600 * SECOND, || 0), 1_000);
     }

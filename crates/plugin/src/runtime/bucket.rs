@@ -1,9 +1,9 @@
-//! An amount that refills at a constant rate.
+//! An amount, for example of steps, that refills at a constant rate.
 
 const SECOND: u64 = 1_000_000_000;
 
 /// An amount that is spent, and that refills by `per_second` each second up to `most`. It becomes
-/// negative if an expense is larger than what is left.
+/// negative if more is spent than is left.
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
     per_second: u64,
@@ -14,26 +14,26 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// Returns a full bucket, which holds `most`.
+    /// Returns a full bucket, which holds the amount `most`.
     pub(crate) fn new(per_second: u64, most: u64) -> Bucket {
         let most = amount(most);
         Bucket { per_second, most, left: most, counted_to: 0 }
     }
 
-    /// Refills the bucket up to the time `now`. The clocks of a process's sockets differ by a
-    /// constant. Only the latest time counts, so the order of calls cannot make the bucket refill
+    /// Refills the bucket up to the time `now`. The clocks of the process's sockets differ by
+    /// constant offsets. Only the latest time counts, so no order of calls makes the bucket refill
     /// faster.
     pub(crate) fn refill(&mut self, now: u64) {
         let elapsed = now.saturating_sub(self.counted_to);
         let back = u128::from(elapsed) * u128::from(self.per_second) / u128::from(SECOND);
-        // The remainder of a unit is counted later, when the unit is complete.
+        // A fraction of a unit is not lost: it is added once the unit is complete.
         if back > 0 {
             self.add(u64::try_from(back).unwrap_or(u64::MAX));
             self.counted_to = now;
         }
     }
 
-    /// Adds an amount, up to the bucket's maximum.
+    /// Adds an amount to the bucket, up to the bucket's maximum.
     pub(super) fn add(&mut self, more: u64) {
         self.left = self.left.saturating_add(amount(more)).min(self.most);
     }
@@ -43,12 +43,12 @@ impl Bucket {
         u64::try_from(self.left).unwrap_or(0)
     }
 
-    /// Returns the amount that a full bucket holds.
+    /// Returns the maximum amount that the bucket can hold.
     pub(super) fn most(&self) -> u64 {
         u64::try_from(self.most).unwrap_or(0)
     }
 
-    /// Spends an amount, even if less than that is left.
+    /// Spends an amount, even if less than this amount is left.
     pub(crate) fn spend(&mut self, spent: u64) {
         self.left = self.left.saturating_sub(amount(spent)).max(-self.most);
     }
@@ -75,7 +75,7 @@ mod tests {
         bucket.spend(500);
         bucket.refill(SECOND / 10);
         assert_eq!(bucket.left(), 100);
-        // Fractions of a unit are not lost in many short refills.
+        // Many short refills must not lose fractions of a unit.
         (1..=1_000).for_each(|at| bucket.refill(SECOND / 10 + at * 100_000));
         assert_eq!(bucket.left(), 200);
         bucket.refill(3_600 * SECOND);

@@ -1,7 +1,7 @@
-//! Limits answers to what a plugin's classes permit. The transport limits the answers of every
-//! hook, so that no answer stalls a connection (see its `connection/bounds.rs`). This module has
-//! the limits for `tune`: without `raise`, a plugin must not send more than the connection would
-//! send without it.
+//! Limits the answers of a plugin's functions to what the plugin's classes permit. The transport
+//! itself limits the answers of every hook, so that no answer stalls a connection (see its
+//! `connection/bounds.rs`). This module adds limits for plugins that have the class `tune` but not
+//! `raise`: they must not send more than the connection would send without them.
 
 use equic_transport::operation::{Field, Operation};
 
@@ -13,7 +13,7 @@ use crate::class::Class;
 /// transport uses the same number.
 const DOUBLINGS: u64 = 10;
 
-/// Limits an answer to what the plugin's classes permit.
+/// Returns the outputs of a function, limited to what the plugin's classes permit.
 pub(super) fn clamp(
     operation: Operation,
     inputs: &[u64],
@@ -34,8 +34,8 @@ pub(super) fn clamp(
             *answer = (*answer).max(1 << count);
         }
         Operation::SetTimer => {
-            // RFC 9002 s.6.2.1: each consecutive probe timeout doubles. A timer for packets that
-            // are lost by then is not a probe timeout.
+            // RFC 9002 s.6.2.1: each consecutive probe timeout doubles the timeout. A timer for
+            // packets that may be declared lost by then is not a probe timeout.
             let sent = connection.get(Field::LastElicitingSent);
             if sent == u64::MAX {
                 return;
@@ -110,7 +110,8 @@ mod tests {
         }
     }
 
-    /// Returns the time of a plugin's timer that asks for `answer`, after `count` probe timeouts.
+    /// Returns the time for which the loss detection timer is set if a plugin asks for the time
+    /// `answer` after `count` consecutive probe timeouts.
     fn timer(answer: u64, count: u64, loss_time: u64, class: Class) -> u64 {
         let rights = Rights {
             reads: 0,

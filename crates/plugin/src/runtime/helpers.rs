@@ -1,6 +1,6 @@
-//! Helpers, which are functions of the host that bytecode may call. A plugin's table has only the
-//! helpers of its classes, so bytecode that calls another helper does not load. Access to an
-//! undeclared field ends the call and detaches the plugin.
+//! Helpers, which are functions of the host that bytecode may call. A plugin only has the helpers
+//! that its classes permit, so bytecode that calls another helper does not load. If a plugin
+//! accesses a field that its manifest does not declare, the call ends and the plugin is detached.
 
 use equic_transport::operation::{Denied, Field, ProvidedCall};
 use equic_vm::{Caller, HelperError, Helpers, Region};
@@ -12,16 +12,18 @@ use crate::class::{Class, class_of_setting};
 use crate::manifest::{MAX_WORDS, Manifest};
 use crate::policy::Granted;
 
-/// Steps charged for each part of the connection that a helper examines, such as a stream.
+/// Steps charged for each object of the connection, such as a stream, that a helper has to search
+/// through.
 const PART: u64 = 50;
 
-/// Steps charged for each plugin that is searched for an operation.
+/// Steps charged for each plugin that is searched when a plugin calls an operation of another
+/// plugin.
 const ASKED: u64 = 200;
 
-/// Maximum number of bytes of a log line. The rest is cut off.
+/// Maximum length of a line in a plugin's log, in bytes. The rest of the line is cut off.
 const MAX_LINE: u64 = 256;
 
-/// Returns the helpers of a plugin.
+/// Returns the helpers that a plugin may call.
 pub(super) fn table(manifest: &Manifest, granted: &Granted) -> Helpers<Abi> {
     let mut helpers = Helpers::new();
     for helper in HELPERS {
@@ -69,8 +71,8 @@ fn readable(caller: &Call<'_, '_>, number: u64) -> Result<Field, HelperError> {
     Ok(field)
 }
 
-/// Charges for a field that requires a search through parts of the connection. The helper's own
-/// cost includes one part.
+/// Charges steps for reading a field that requires a search, for example through all streams. The
+/// helper's own cost already includes one searched object.
 fn charge_parts(caller: &mut Call<'_, '_>, field: Field) -> Result<(), HelperError> {
     if matches!(field, Field::ApplicationWaits | Field::NextPath) {
         let others = caller.data.connection().parts_of(field).saturating_sub(1);
@@ -85,7 +87,7 @@ fn get(caller: &mut Call<'_, '_>, number: u64) -> Result<u64, HelperError> {
     Ok(caller.data.connection().get(field))
 }
 
-/// Reads a field of one path or stream.
+/// Reads a field of one path or of one stream.
 fn get_of(caller: &mut Call<'_, '_>, number: u64, part: u64) -> Result<u64, HelperError> {
     let field = readable(caller, number)?;
     charge_parts(caller, field)?;
@@ -103,7 +105,7 @@ fn set(caller: &mut Call<'_, '_>, number: u64, value: u64) -> Result<u64, Helper
         return Err(HelperError::failed(format!("setting {field:?} needs `{class}`")));
     }
     let value = match field {
-        // Without the class `raise`, the window can only be lowered.
+        // A plugin without the class `raise` can only lower the window.
         Field::CongestionWindow if !data.rights.has(Class::Raise) => {
             value.min(data.connection().get(Field::ControllerWindow))
         }
@@ -137,9 +139,9 @@ fn log(caller: &mut Call<'_, '_>, text: Region, value: u64) -> Result<u64, Helpe
     Ok(0)
 }
 
-/// Sends a message to the application. Returns 1, or 0 if too many messages are waiting.
+/// Sends a plugin's message to the application. Returns 1, or 0 if too many messages are waiting.
 fn tell(caller: &mut Call<'_, '_>, message: Region) -> Result<u64, HelperError> {
-    // The charge pays for the memory that holds the message until the application takes it.
+    // The charge is for the memory that holds the message until the application reads it.
     caller.charge(message.len / 4)?;
     let message = caller.memory.read(message)?;
     match caller.data.tell(message) {
@@ -154,7 +156,8 @@ fn set_timer(caller: &mut Call<'_, '_>, at: u64) -> Result<u64, HelperError> {
     Ok(0)
 }
 
-/// Queues a frame. Returns 1, or 0 if too many frames of the plugin are waiting.
+/// Queues a frame that the plugin will write later. Returns 1, or 0 if too many frames of the
+/// plugin are queued.
 fn queue_frame(caller: &mut Call<'_, '_>, frame: u64, token: u64) -> Result<u64, HelperError> {
     let denied = || HelperError::failed(Denied::FrameType.to_string());
     let frame = caller.data.on_the_wire(frame).ok_or_else(denied)?;
@@ -169,8 +172,8 @@ fn queue_frame(caller: &mut Call<'_, '_>, frame: u64, token: u64) -> Result<u64,
     }
 }
 
-/// Delivers the payload of a packet that did not arrive. Returns 1, or 0 if too many requests are
-/// waiting.
+/// Makes the connection process a packet's payload that the plugin has recovered, as if the lost
+/// packet had arrived. Returns 1, or 0 if too many requests are waiting.
 fn process_payload(
     caller: &mut Call<'_, '_>,
     number: u64,
@@ -185,7 +188,7 @@ fn process_payload(
     }
 }
 
-/// Calls an operation of another plugin. Returns 1 if the operation has answered, otherwise 0.
+/// Calls an operation that another plugin provides. Returns 1 if that plugin answered, otherwise 0.
 fn call(caller: &mut Call<'_, '_>, at: u64, words: Region) -> Result<u64, HelperError> {
     let calls = &caller.data.rights.calls;
     let wanted = usize::try_from(at).ok().and_then(|at| calls.get(at)).ok_or_else(|| {
@@ -199,7 +202,7 @@ fn call(caller: &mut Call<'_, '_>, at: u64, words: Region) -> Result<u64, Helper
         let what = format!("{} takes {length} bytes of words, not {}", wanted.operation, words.len);
         return Err(HelperError::failed(what));
     }
-    // The area is checked before the call, because the outputs are written there.
+    // The memory region is checked before the call, because the outputs will be written there.
     caller.memory.read(words)?;
     let (mut inputs, mut outputs) = ([0; MAX_WORDS], [0; MAX_WORDS]);
     let (inputs, outputs) = (&mut inputs[..wanted.inputs], &mut outputs[..wanted.outputs]);
@@ -221,9 +224,9 @@ fn call(caller: &mut Call<'_, '_>, at: u64, words: Region) -> Result<u64, Helper
     Ok(used.is_some().into())
 }
 
-/// Writes the default's outputs again, as the function received them. The default ran before the
-/// function. It cannot run now, because it may call operations of this plugin, and the connection
-/// is borrowed.
+/// Writes the default implementation's answer to the outputs again, as the function found it when
+/// it was called. The default ran before the function. It cannot run now, because the connection is
+/// borrowed, and the default may call operations of this plugin.
 fn call_default(caller: &mut Call<'_, '_>) -> Result<u64, HelperError> {
     let Given { outputs, at } = caller.data.given;
     for (word, at) in outputs.iter().zip((at..).step_by(8)) {

@@ -1,4 +1,5 @@
-//! A plugin on one connection. It is a hook of the transport and has its own memory.
+//! Runs the functions of a plugin on one connection. Each instance is a hook of the transport and
+//! has its own memory.
 
 use std::io;
 use std::sync::Arc;
@@ -18,8 +19,8 @@ use super::view::{Context, Given, Role};
 use super::{Inner, Plugin};
 use crate::manifest::Anchor;
 
-/// Maximum length of the reason for which a plugin failed, in bytes. The reason can contain names
-/// from the plugin.
+/// Maximum length of the message that says why a plugin failed, in bytes. The message can contain
+/// names from the plugin.
 const MAX_REASON: usize = 512;
 
 /// The hook of a plugin on one connection, with the plugin's memory.
@@ -27,14 +28,16 @@ pub(super) struct Instance {
     plugin: Plugin,
     machine: equic_vm::Instance<Abi>,
     trace: Option<Box<dyn Trace>>,
-    /// Steps that the plugin shares with the peer's other plugins. With `None`, only the steps of
-    /// each call are limited.
+    /// Allowance of steps that the plugin shares with the peer's other plugins. With `None`, only
+    /// the steps of each single call are limited.
     allowance: Option<Arc<Allowance>>,
-    /// The plugin's frame types on the wire. `None` if they are the same as in its manifest.
+    /// Translation of the plugin's frame types to those on the wire. `None` if they are the same as
+    /// in its manifest.
     allotted: Option<Allotted>,
-    /// Number of packets sent and received when a function last chose a timer.
+    /// Number of packets that the connection had sent and received when a function of the plugin
+    /// last set a timer.
     timed: u64,
-    /// Place of a peer's plugin in the process.
+    /// The slot that a peer's plugin takes up in the process-wide limit.
     _place: Option<Place>,
 }
 
@@ -58,9 +61,9 @@ impl Instance {
         Ok(Instance { plugin, machine, trace, allowance, allotted, timed: 0, _place: place })
     }
 
-    /// Returns `true` if a function chooses a timer although no packet was sent or received since
-    /// it last chose one. Such calls happen after a timer has expired. A plugin that chooses early
-    /// timers makes them frequent.
+    /// Returns `true` if this call can set a timer although no packet was sent or received since
+    /// the plugin last set one. Such calls follow an expired timer, so a plugin that sets short
+    /// timers could make them frequent.
     fn may_wake(&mut self, role: Role, host: &HookContext<'_>, operation: Operation) -> bool {
         let timers = [Operation::SetTimer, Operation::AckDeadline, Operation::PaceUntil];
         if matches!(role, Role::LooksOn) || !timers.contains(&operation) {
@@ -70,7 +73,7 @@ impl Instance {
         std::mem::replace(&mut self.timed, packets) == packets
     }
 
-    /// Runs a function that observes an operation.
+    /// Runs a function that only observes an operation.
     fn look(
         &mut self,
         anchor: Anchor,
@@ -88,8 +91,8 @@ impl Instance {
         self.look_named(anchor, host, &named, outputs)
     }
 
-    /// Runs a function that observes an operation. The frame type of the call is already the
-    /// manifest's.
+    /// Runs a function that only observes an operation. The call's frame type has already been
+    /// translated to the manifest's number.
     fn look_named(
         &mut self,
         anchor: Anchor,
@@ -108,7 +111,7 @@ impl Instance {
         ran.map(|_| ())
     }
 
-    /// Runs a function with the words and bytes of a call. Returns its value.
+    /// Runs a function with the words and bytes of a call. Returns the function's result.
     #[inline]
     fn run(
         &mut self,
@@ -133,7 +136,7 @@ impl Instance {
         let steps = inner.manifest.steps;
         let mut cost = call_cost(call.bytes.as_slice().len().min(MAX_BYTES as usize));
         if self.allotted.is_some() {
-            // The bytes are copied a second time to translate the frame type.
+            // Translating the frame type copies the bytes a second time.
             cost *= 2;
         }
         if wakes {
@@ -170,8 +173,8 @@ impl Instance {
         context.allowance = allowance;
         let arguments = [area, at, length, call.parameter, 0];
         let result = self.machine.call(entry, arguments, &mut budget, &mut context);
-        // Subtract the steps of other plugins that this one called, because those plugins have paid
-        // for them.
+        // The steps of other plugins that this function called are subtracted, because those
+        // plugins have already been charged for them.
         let used_by_others = context.used_by_others;
         if let Some(allowance) = allowance {
             let used = (given - budget).saturating_sub(used_by_others).saturating_add(cost);
@@ -187,7 +190,8 @@ impl Instance {
         }
     }
 
-    /// Runs a function that replaces an operation. The call has the frame type of the manifest.
+    /// Runs a function that replaces an operation. The call's frame type has already been
+    /// translated to the manifest's number.
     #[inline]
     fn replace_named(
         &mut self,
@@ -212,8 +216,8 @@ impl Instance {
         answer
     }
 
-    /// Translates the frame type of a call from the wire to the manifest, and then calls
-    /// [`Instance::replace_named`].
+    /// Translates the frame type of a call from its number on the wire to its number in the
+    /// manifest, and then calls [`Instance::replace_named`].
     #[cold]
     fn replace_allotted(
         &mut self,
@@ -227,8 +231,7 @@ impl Instance {
             let mut room = vec![0; types.room(buffer.len()).min(MAX_BYTES as usize)];
             let mut named = Call { operation, parameter, inputs, bytes: Bytes::Out(&mut room) };
             let decision = self.replace_named(host, &mut named, outputs)?;
-            // The first output is the number of bytes that the function wrote. They fit into the
-            // buffer.
+            // The first output is the number of bytes that the function wrote into the buffer.
             if let (Decision::Done, Some(length)) = (decision, outputs.first_mut())
                 && *length > 0
             {
@@ -310,7 +313,7 @@ impl Instance {
     }
 }
 
-/// Writes words in the byte order of programs.
+/// Stores words in little-endian order, which bytecode expects.
 #[inline]
 fn write_words(room: &mut [u8], words: &[u64]) {
     let (places, _) = room.as_chunks_mut::<8>();
@@ -329,7 +332,8 @@ fn wrong(operation: Operation, what: &str) -> HookError {
     HookError(format!("{operation}: it {what}"))
 }
 
-/// Returns the error of a call that had fewer steps left than its manifest permits.
+/// Returns the error of a call that ran out of steps because the plugin's allowance had fewer steps
+/// left than its manifest permits for a call.
 #[cold]
 fn used_up(operation: Operation, trap: &Trap) -> HookError {
     let what = "the peer's plugins have used up their steps for now";
@@ -377,8 +381,8 @@ impl Hook for Instance {
         !self.plugin.inner.provided.is_empty()
     }
 
-    /// Runs a function that the plugin provides. It may not change the connection, whatever its classes are, because any
-    /// plugin can call it at any time.
+    /// Runs a function that the plugin provides to other plugins. The function may not change the
+    /// connection, whatever the plugin's classes are, because any plugin can call it at any time.
     fn provide(
         &mut self,
         host: &mut HookContext<'_>,
@@ -393,8 +397,8 @@ impl Hook for Instance {
         let Some(one) = found.filter(|_| inner.manifest.steps <= call.budget) else {
             return Ok(Provided::Nothing);
         };
-        // The function runs like an operation with these words and no bytes. The operation's name
-        // is arbitrary and must not appear in messages.
+        // The engine needs an operation to run a function. `HookMessage` is an arbitrary choice,
+        // and its name must not appear in messages.
         let operation = Operation::HookMessage;
         let asked = Call { operation, parameter: 0, inputs: call.inputs, bytes: Bytes::None };
         let ran = self.run(one.entry, Role::LooksOn, host, &asked, outputs);

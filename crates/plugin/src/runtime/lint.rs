@@ -1,5 +1,5 @@
-//! Finds faults in a plugin's code for its author: uses of helpers, fields and frame types that the
-//! manifest does not declare. The host makes the same checks while the plugin runs.
+//! Finds faults in a plugin's code for the plugin's author: uses of helpers, fields and frame types
+//! that the manifest does not declare. The host enforces the same rules while the plugin runs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::class::{Class, class_of_setting};
 use crate::manifest::{Calls, Manifest};
 use crate::policy::Granted;
 
-/// Returns the faults of a bundle's code, one sentence for each. Returns no faults if the object
-/// cannot be loaded, because loading it reports the reason. Fields and frame types are checked only
-/// if they are constants.
+/// Returns the faults in the code of a bundle, one sentence for each. Returns an empty list if the
+/// object cannot be loaded, because loading reports the reason. A field or frame type is checked
+/// only if the code passes it as a constant.
 pub fn lint(bundle: &Bundle<'_>) -> Vec<String> {
     let manifest = bundle.manifest();
     let mut found = BTreeSet::new();
@@ -33,7 +33,7 @@ pub fn lint(bundle: &Bundle<'_>) -> Vec<String> {
     found.into_iter().collect()
 }
 
-/// Loads the bundle's object with all helpers, whatever the manifest declares.
+/// Loads the bundle's object with all helpers available, whatever the manifest declares.
 fn load(bundle: &Bundle<'_>, manifest: &Manifest) -> Option<Program<super::abi::Abi>> {
     let mut all = manifest.clone();
     (all.reads, all.sets) = (Field::ALL.to_vec(), Field::ALL.to_vec());
@@ -46,8 +46,8 @@ fn load(bundle: &Bundle<'_>, manifest: &Manifest) -> Option<Program<super::abi::
     Program::load(bundle.code(), Arc::new(helpers), &config).ok()
 }
 
-/// Returns the fault of a call of a helper, or `None`. `first` is the first argument if it is a
-/// constant.
+/// Returns the fault in a call of a helper, or `None` if the call is correct. `first` is the first
+/// argument of the call if it is a constant.
 fn fault(manifest: &Manifest, helper: &str, first: Option<u64>) -> Option<String> {
     let needs = HELPERS.iter().find(|one| one.name == helper).and_then(|one| one.class);
     if let Some(class) = needs.filter(|class| !manifest.capabilities.contains(class)) {
@@ -88,8 +88,8 @@ fn not_granted(manifest: &Manifest, class: Option<Class>) -> Option<String> {
     ))
 }
 
-/// Returns the fault of a field that does not exist, or that is not in the manifest's list `key`.
-/// If the field is not a constant, the list must have at least one field.
+/// Returns a fault if the field does not exist or is not in the manifest's list `key`. If the field
+/// is not a constant, returns a fault only if the list is empty.
 fn undeclared(
     number: Option<u64>,
     declared: &[Field],

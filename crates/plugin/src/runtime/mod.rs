@@ -1,19 +1,19 @@
-//! Runs bytecode at the operations of one connection.
+//! Runs plugin bytecode at the operations of a connection.
 //!
-//! * [`Plugin`], in this file: a loaded bundle and the operations of its functions. Connections
-//!   share it.
-//! * `allotted.rs`: translates the plugin's frame types to other numbers on the wire.
-//! * `allowance.rs`: steps and frames that the plugins of a connection's peer share. `account.rs`:
-//!   the same for all connections of an address, and for all peers. `bucket.rs`: an amount that
-//!   refills with time.
+//! * [`Plugin`], in this file: a loaded bundle and the operations that its functions are attached
+//!   to. Connections share it.
+//! * `allotted.rs`: translates the plugin's frame types to their numbers on the wire.
+//! * `allowance.rs`: limits the steps and frame bytes of the peer's plugins on one connection.
+//!   `account.rs`: limits the steps and memory of all connections of an address, and of all peers.
+//!   `bucket.rs`: an amount that refills with time.
 //! * `abi.rs`: the interface to bytecode, with the arguments of a call and the list of helpers.
 //! * `instance.rs`: a plugin on one connection, as a `Hook` of the transport.
 //! * `helpers.rs`: functions of the host that bytecode may call. `view.rs`: the connection as
-//!   helpers use it.
-//! * `lint.rs`: finds uses that the manifest does not declare, for authors.
+//!   helpers see it.
+//! * `lint.rs`: finds uses that the manifest does not declare, for authors of plugins.
 //! * `places.rs`: limits the number and the memory of peers' plugins in a process.
-//! * `clamp.rs`: limits answers to what a plugin's classes permit.
-//! * `trace.rs`: reports every call to developers of plugins.
+//! * `clamp.rs`: limits the answers of functions to what a plugin's classes permit.
+//! * `trace.rs`: reports every call of a plugin to its developer.
 
 mod abi;
 mod account;
@@ -54,27 +54,28 @@ pub use lint::lint;
 pub use places::{MAX_BYTES_OF_PEERS, MAX_OF_PEERS};
 pub use trace::{Answer, Trace, Traced};
 
-/// Reason that a plugin cannot run on a connection.
+/// Why a plugin cannot be loaded, or cannot run on a connection.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PluginError {
     /// The object cannot be read, or its bytecode is refused.
     #[error("the object: {0}")]
     Load(#[from] LoadError),
-    /// The manifest names a function that the object does not have.
+    /// The manifest names a function that the object does not define.
     #[error("the object has no function `{0}`, which the manifest attaches: is it static?")]
     NoFunction(String),
-    /// The object's variables leave too little memory for calls.
+    /// The variables in the object leave too little of the plugin's memory for the arguments of
+    /// calls.
     #[error(
         "its variables leave {left} bytes of its memory, but calls need {needed}: increase `memory`"
     )]
     NoRoom {
-        /// Bytes left between variables and stack.
+        /// Number of bytes between the variables and the stack.
         left: u64,
-        /// Bytes that calls need.
+        /// Number of bytes that the arguments of calls need.
         needed: u64,
     },
-    /// The plugin uses an operation or field of a class that was not granted.
+    /// The plugin uses an operation or field whose class it was not granted.
     #[error("{what} needs `{class}`, which was not granted")]
     NotGranted {
         /// Name of the operation or field.
@@ -82,14 +83,14 @@ pub enum PluginError {
         /// Class that the operation or field needs.
         class: Class,
     },
-    /// A function that only observes, or that other plugins call, calls a helper that changes the
-    /// connection.
+    /// A function calls a helper that changes the connection, but the function only observes, or
+    /// provides an operation to other plugins.
     #[error(
         "`{function}` calls {helper}, which changes the connection, but is attached before or after an operation, or \
          provided for other plugins: attach it as `replace`, and have it return EQUIC_DEFAULT"
     )]
     LooksOn {
-        /// Name of the function.
+        /// Name of the plugin's function.
         function: String,
         /// Name of the helper.
         helper: String,
@@ -101,21 +102,22 @@ pub enum PluginError {
          manifest"
     )]
     NoDefault(String),
-    /// The connection cannot attach the plugin.
+    /// The connection cannot attach the plugin as a hook.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// Memory for an instance cannot be allocated.
+    /// The memory for an instance of the plugin cannot be allocated.
     #[error("memory for an instance: {0}")]
     Memory(#[from] io::Error),
 }
 
-/// Functions of a plugin at one operation.
+/// Functions of a plugin that are attached to one operation.
 #[derive(Clone, Copy, Debug, Default)]
 struct Functions {
     before: Option<Entry>,
     replace: Option<Entry>,
     after: Option<Entry>,
-    /// True if the `replace` function gets the default's answer.
+    /// True if the host runs the default implementation before the `replace` function and passes it
+    /// the answer.
     with_default: bool,
 }
 
@@ -137,10 +139,10 @@ impl Functions {
     }
 }
 
-/// Fields and classes that a plugin may use.
+/// Fields, classes, and operations of other plugins that a plugin may use.
 #[derive(Clone, Debug)]
 struct Rights {
-    /// One bit for each readable field, at the field's number.
+    /// Readable fields, as a bit set indexed by field number.
     reads: u128,
     sets: u128,
     /// Operations of other plugins that the plugin may call.
@@ -162,8 +164,8 @@ impl Rights {
     }
 }
 
-/// Cache of the helpers that each function calls. Finding them requires a walk over the program,
-/// and a manifest can name one function several times.
+/// Caches the names of the helpers that each function calls. Finding them requires a walk over the
+/// program, and a manifest can name the same function several times.
 #[derive(Default)]
 struct Called(Vec<(Entry, Vec<String>)>);
 
@@ -179,9 +181,9 @@ impl Called {
     }
 }
 
-/// Returns an error if a function that only observes contains a call of a helper that changes the
-/// connection, even if the call is never reached. Observing functions are therefore read-only
-/// before they run.
+/// Returns an error if a function that may only observe contains a call of a helper that changes
+/// the connection, even if that call is never reached. Such functions are therefore known to be
+/// read-only before they run.
 fn looks_on(called: &[String], function: &str) -> Result<(), PluginError> {
     let changes = |name: &&String| HELPERS.iter().any(|one| one.changes && one.name == **name);
     match called.iter().find(changes) {
@@ -193,8 +195,8 @@ fn looks_on(called: &[String], function: &str) -> Result<(), PluginError> {
 }
 
 /// Returns an error if a function calls `equic_call_default`. The caller checks only functions
-/// whose manifest entry lacks `default = true`, because the host does not compute the default's
-/// answer for those.
+/// whose manifest entry has no `default = true`, because the host does not compute the default's
+/// answer for them.
 fn asks_no_default(called: &[String], function: &str) -> Result<(), PluginError> {
     if called.iter().any(|name| name == "equic_call_default") {
         return Err(PluginError::NoDefault(function.to_owned()));
@@ -211,30 +213,32 @@ struct Inner {
     manifest: Manifest,
     program: Program<Abi>,
     rights: Rights,
-    /// Functions at operations without frame types. The index is the operation's number.
+    /// Functions that are attached to operations without frame types. The index is the operation's
+    /// number.
     functions: Vec<Functions>,
-    /// Functions at operations that exist for each frame type. There are only a few.
+    /// Functions that are attached to operations that exist once for each frame type. There are
+    /// only a few.
     of_frames: Vec<((Operation, u64), Functions)>,
     /// Operations that the plugin provides for other plugins.
     provided: Vec<Provided>,
-    /// Offset of a call's words in the sandbox.
+    /// Offset in the sandbox at which the arguments of a call begin.
     area: u64,
-    /// Reservation of the program's size in the memory limit of the process.
+    /// Memory that the program takes up in the process-wide limit.
     _held: places::Held,
 }
 
-/// An operation that a plugin provides for others.
+/// An operation that a plugin provides for other plugins.
 #[derive(Debug)]
 struct Provided {
-    /// Name by which other plugins call it.
+    /// Name by which other plugins call the operation.
     name: String,
     inputs: usize,
     outputs: usize,
     entry: Entry,
 }
 
-/// A loaded plugin: checked, compiled, and limited to what it was granted. Clones share the
-/// program.
+/// A loaded plugin: its bytecode is checked and compiled, and it can use only what it was granted.
+/// Clones share the program.
 #[derive(Clone, Debug)]
 pub struct Plugin {
     inner: Arc<Inner>,
@@ -242,7 +246,7 @@ pub struct Plugin {
 
 impl Plugin {
     /// Loads the bundle's object. Time and memory are proportional to the object's size. The memory
-    /// of an instance is not allocated yet.
+    /// of an instance is only allocated when the plugin is attached.
     ///
     /// # Errors
     /// Any [`PluginError`] except [`PluginError::Attach`] and [`PluginError::Memory`].
@@ -329,15 +333,16 @@ impl Plugin {
         self.inner.program.instructions()
     }
 
-    /// Returns the approximate memory of the plugin, in bytes. All connections share this memory.
+    /// Returns the approximate memory of the loaded plugin, in bytes. All connections share this
+    /// memory.
     pub(crate) fn size(&self) -> usize {
         self.inner.program.size() + self.inner.functions.len() * size_of::<Functions>()
     }
 
     /// Attaches the plugin to the operations of a connection, with memory of its own.
     /// `Connection::detach` detaches it. If the plugin fails, the connection detaches it, runs the
-    /// defaults, and reports [`Event::HookFailed`](equic_transport::Event::HookFailed) to the
-    /// application.
+    /// default implementations again, and reports
+    /// [`Event::HookFailed`](equic_transport::Event::HookFailed) to the application.
     ///
     /// # Errors
     /// [`PluginError::Attach`], [`PluginError::Memory`].
@@ -357,7 +362,7 @@ impl Plugin {
         self.attach_with(connection, Some(trace))
     }
 
-    /// Returns a hook with memory of its own, for callers that do not attach it with
+    /// Returns a hook with memory of its own, for callers that attach the hook without
     /// [`Plugin::attach`].
     ///
     /// # Errors
@@ -367,18 +372,18 @@ impl Plugin {
     }
 
     /// Returns a hook for a peer's plugin, like [`Plugin::instantiate`]. The plugin takes its steps
-    /// from `allowance`, and fails if they are used up.
+    /// from `allowance`, and fails if these are used up.
     ///
     /// # Errors
-    /// [`PluginError::Memory`], also if the peers of this process already have [`MAX_OF_PEERS`]
-    /// plugins.
+    /// [`PluginError::Memory`]. This includes the case that the process already runs
+    /// [`MAX_OF_PEERS`] plugins of peers.
     pub fn instantiate_within(&self, allowance: Arc<Allowance>) -> Result<Loaded, PluginError> {
         self.instantiate_with(None, Some(allowance), &[])
     }
 
-    /// Returns a hook like [`Plugin::instantiate`], or with an allowance like
-    /// [`Plugin::instantiate_within`]. `frame_types` are the plugin's frame types on the wire, one
-    /// for each type of the manifest.
+    /// Returns a hook like [`Plugin::instantiate`] or, with an allowance, like
+    /// [`Plugin::instantiate_within`]. `frame_types` are the numbers on the wire of the plugin's
+    /// frame types, in the order of the manifest.
     pub(crate) fn instantiate_as(
         &self,
         frame_types: &[u64],
@@ -410,8 +415,8 @@ impl Plugin {
         Ok(Loaded { hook: Box::new(instance), points, frames })
     }
 
-    /// Returns the plugin's frame types. `wire` translates a type of the manifest to its number on
-    /// the wire.
+    /// Returns the frame types that the plugin defines, by their numbers on the wire. `wire`
+    /// translates a number of the manifest.
     fn frames(&self, wire: impl Fn(u64) -> u64) -> Vec<OwnFrame> {
         let frames = self.inner.manifest.frames.iter().map(|own| OwnFrame {
             frame_type: wire(own.frame_type),
@@ -440,7 +445,8 @@ impl Plugin {
         simple.chain(of_frames).filter(|one| one.before || one.replace || one.after).collect()
     }
 
-    /// Returns the function for a call, or `None` if the plugin has none.
+    /// Returns the function that handles a call at this anchor, or `None` if the plugin attaches
+    /// none there.
     fn function(&self, operation: Operation, frame: u64, anchor: Anchor) -> Option<Entry> {
         let inner = &self.inner;
         let simple = inner.functions.get(operation as usize).and_then(|one| one.at(anchor));

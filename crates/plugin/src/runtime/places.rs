@@ -1,33 +1,34 @@
-//! Limits the number and the memory of all peers' plugins in this process. The policy limits those
-//! of a connection.
+//! Limits the number and the memory of peers' plugins in the whole process. The policy additionally
+//! limits those of each connection.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Maximum number of instances of peers' plugins in a process. Each instance needs memory areas,
-/// and the kernel limits their number. The engine permits half as many again
-/// ([`equic_vm::MAX_INSTANCES`]), so peers cannot take the places of the owner's plugins.
+/// Maximum number of instances of peers' plugins in a process. Each instance needs memory mappings,
+/// and the kernel limits the number of mappings. The engine permits half as many instances again
+/// ([`equic_vm::MAX_INSTANCES`]), so the owner's plugins can still start when peers have used up
+/// this limit.
 pub const MAX_OF_PEERS: usize = equic_vm::MAX_INSTANCES / 3 * 2;
 
-/// Maximum memory of compiled plugins and of the sandboxes of peers' plugins in a process, in
+/// Maximum total memory of compiled plugins and of the sandboxes of peers' plugins in a process, in
 /// bytes.
 pub const MAX_BYTES_OF_PEERS: usize = 640 << 20;
 
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// A place for one instance. Dropping it frees the place.
+/// A slot for one instance in the process-wide limit. Dropping it frees the slot.
 #[derive(Debug)]
 pub(super) struct Place {
     _memory: Held,
 }
 
-/// Bytes that count toward the limit until this value is dropped.
+/// Memory that counts toward the process-wide limit until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Held(usize);
 
 impl Held {
-    /// Counts the size of a compiled program, even beyond the limit.
+    /// Counts the size of a compiled program toward the limit, even if that exceeds the limit.
     pub(super) fn count(bytes: usize) -> Held {
         BYTES.fetch_add(bytes, Ordering::Relaxed);
         Held(bytes)
@@ -52,10 +53,10 @@ impl Drop for Held {
 }
 
 impl Place {
-    /// Takes a place for a sandbox of this many bytes.
+    /// Takes a slot for an instance whose sandbox has this many bytes.
     ///
     /// # Errors
-    /// All places or all memory is in use.
+    /// All slots or all memory is in use.
     pub(super) fn take(bytes: usize) -> io::Result<Place> {
         let memory = Held::take(bytes)?;
         let next = |taken| (taken < MAX_OF_PEERS).then_some(taken + 1);
@@ -73,7 +74,7 @@ impl Drop for Place {
     }
 }
 
-/// Returns `true` if at most a quarter of the places or of the bytes is left.
+/// Returns `true` if at most a quarter of the slots or of the memory is free.
 pub(super) fn are_few() -> bool {
     TAKEN.load(Ordering::Relaxed) >= MAX_OF_PEERS / 4 * 3
         || BYTES.load(Ordering::Relaxed) >= MAX_BYTES_OF_PEERS / 4 * 3

@@ -1,4 +1,5 @@
-//! The connection as helpers use it while a function runs, and the plugin's rights.
+//! The interface through which helpers use the connection while a plugin's function runs. It
+//! enforces the plugin's rights.
 
 use equic_transport::Timestamp;
 use equic_transport::operation::{Denied, Field, HookContext, ProvidedCall};
@@ -9,10 +10,11 @@ use super::allotted::Allotted;
 use super::allowance::Allowance;
 use super::trace::Trace;
 
-/// Message of the error if an observing function calls a helper that changes the connection.
+/// Error message for a function that may only observe and calls a helper that changes the
+/// connection.
 const LOOKS_ON: &str = "a function that runs before or after an operation, or that another plugin calls, must not change anything";
 
-/// A connection, as helpers use it.
+/// The methods of a connection that helpers use.
 pub(super) trait Connection {
     /// Returns the time in nanoseconds on the connection's clock.
     fn now(&self) -> u64;
@@ -24,9 +26,10 @@ pub(super) trait Connection {
     fn tell(&mut self, message: &[u8]) -> Result<(), Denied>;
     fn set_timer(&mut self, at: Option<u64>);
     fn call(&mut self, call: &ProvidedCall<'_>, outputs: &mut [u64]) -> Option<u64>;
-    /// Returns the number of other plugins that a call may search.
+    /// Returns the number of other plugins that may have to be searched for an operation.
     fn callable(&mut self) -> u64;
-    /// Returns the number of parts of the connection that are examined for a field.
+    /// Returns the number of objects of the connection, such as streams, that must be searched to
+    /// read a field.
     fn parts_of(&self, field: Field) -> u64;
 }
 
@@ -76,36 +79,37 @@ impl Connection for HookContext<'_> {
     }
 }
 
-/// Role of a function, which decides whether it may change the connection.
+/// Role of a function. It decides whether the function may change the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// The function replaces an operation. It may change what the plugin's classes permit.
     Replaces,
-    /// The function runs before or after an operation, or another plugin called it. It may change
-    /// nothing.
+    /// The function only observes: it runs before or after an operation, or another plugin called
+    /// it.
     LooksOn,
 }
 
-/// Outputs of a call as its function received them, and their place in the sandbox.
+/// The outputs of a call as the function received them, and their position in the sandbox.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Given<'h> {
     pub(super) outputs: &'h [u64],
     pub(super) at: u64,
 }
 
-/// State that helpers use while a function runs.
+/// The data that helpers need while a function runs.
 pub(super) struct Context<'h> {
-    /// Helpers use the connection through the methods of `Context`, because the function's role
-    /// decides what they may change.
+    /// Helpers use the connection only through the methods of `Context`, because the function's
+    /// role decides what they may change.
     connection: &'h mut (dyn Connection + 'h),
     role: Role,
     pub(super) rights: &'h Rights,
     pub(super) given: Given<'h>,
-    /// The plugin's frame types on the wire. `None` if they are those of its manifest.
+    /// Translation of the plugin's frame types to those on the wire. `None` if they are the same as
+    /// in its manifest.
     allotted: Option<&'h Allotted>,
-    /// Allowance of a peer's plugin. `None` if the plugin is the owner's.
+    /// Allowance of steps for a peer's plugin. `None` if the plugin is the owner's.
     pub(super) allowance: Option<&'h Allowance>,
-    /// Steps of this call's budget that were used by other plugins that it called.
+    /// Steps of this call's budget that went to other plugins that the function called.
     pub(super) used_by_others: u64,
     pub(super) trace: Option<&'h mut (dyn Trace + 'static)>,
 }
@@ -123,12 +127,13 @@ impl<'h> Context<'h> {
         Context { connection, role, rights, given, allotted, allowance, used_by_others, trace }
     }
 
-    /// Returns the wire number of a manifest's frame type, or `None` if the type is not the plugin's.
+    /// Returns the number on the wire of a frame type in the manifest, or `None` if the plugin does
+    /// not define that type.
     pub(super) fn on_the_wire(&self, named: u64) -> Option<u64> {
         self.allotted.map_or(Some(named), |allotted| allotted.wire(named))
     }
 
-    /// Returns the connection for reading.
+    /// Returns the connection for read access.
     pub(super) fn connection(&self) -> &dyn Connection {
         self.connection
     }
@@ -136,7 +141,8 @@ impl<'h> Context<'h> {
     /// Returns the connection for changes. Helpers have no other way to change it.
     ///
     /// # Errors
-    /// The function is an observer. Objects with such calls are not loaded, so this is a second check.
+    /// The function may only observe. Plugins that contain such calls are not loaded, so this is a
+    /// second line of defense.
     pub(super) fn change(&mut self) -> Result<&mut (dyn Connection + 'h), HelperError> {
         match self.role {
             Role::Replaces => Ok(self.connection),
@@ -144,17 +150,19 @@ impl<'h> Context<'h> {
         }
     }
 
-    /// Sends a message to the application, which does not change the connection.
+    /// Sends a message to the application. Observing functions may do so, because it does not
+    /// change the connection.
     pub(super) fn tell(&mut self, message: &[u8]) -> Result<(), Denied> {
         self.connection.tell(message)
     }
 
-    /// Returns the number of other plugins that [`Context::call`] may search.
+    /// Returns the number of other plugins that [`Context::call`] may have to search.
     pub(super) fn callable(&mut self) -> u64 {
         self.connection.callable()
     }
 
-    /// Calls a function of another plugin. That function is an observer, whatever the role of this one is.
+    /// Calls a function of another plugin. That function may only observe, whatever the role of the
+    /// caller is.
     pub(super) fn call(&mut self, call: &ProvidedCall<'_>, outputs: &mut [u64]) -> Option<u64> {
         self.connection.call(call, outputs)
     }

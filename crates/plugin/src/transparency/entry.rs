@@ -1,4 +1,4 @@
-//! Entries of a log: signed manifests with their author's key, which prove who the author is.
+//! The entries of a transparency log. An entry is a signed manifest with its author's public key.
 
 use thiserror::Error;
 
@@ -7,33 +7,34 @@ use crate::bundle::{Bundle, MAX_MANIFEST};
 use crate::key::{KEY, PublicKey, SIGNATURE};
 use crate::manifest::{Manifest, ManifestError};
 
-/// Format version of an entry, which is its first byte.
+/// Format version of an entry. It is the entry's first byte.
 const VERSION: u8 = 1;
-/// Size of the version, the key and the signature, in bytes.
+/// Length of the fields before the manifest (version, key and signature), in bytes.
 const FIXED: usize = 1 + KEY + SIGNATURE;
 
 /// Maximum size of an entry, in bytes.
 pub const MAX_ENTRY: usize = FIXED + MAX_MANIFEST;
 
-/// Reason for refusing bytes as an entry.
+/// Error of reading or creating an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum EntryError {
-    /// The bytes are too short, too long, or of another version.
+    /// The bytes are too short or too long, or have an unknown format version.
     #[error("this is not an entry of version 1")]
     Form,
-    /// The signature does not match the manifest and the key.
+    /// The signature is not one by the given key for this manifest.
     #[error("the signature by {0} does not match this manifest")]
     Signature(PublicKey),
-    /// The manifest was refused.
+    /// The manifest is invalid.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// The bundle has no signature, and so no author.
+    /// The bundle is not signed, so its author is unknown.
     #[error("this bundle has no signature: a log accepts only signed bundles")]
     Unsigned,
 }
 
-/// An entry: a manifest, which contains its object's hash, with the author's key and signature.
+/// An entry of a log: a manifest, with the public key and the signature of its author. The manifest
+/// contains the hash of the plugin's object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     bytes: Vec<u8>,
@@ -42,7 +43,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Returns the entry of a signed bundle.
+    /// Creates the log entry of a signed bundle.
     ///
     /// # Errors
     /// [`EntryError::Unsigned`].
@@ -54,7 +55,7 @@ impl Entry {
         Ok(Entry { bytes, author, manifest: bundle.manifest().clone() })
     }
 
-    /// Reads an entry of at most [`MAX_ENTRY`] bytes, and checks its signature.
+    /// Parses an entry of at most [`MAX_ENTRY`] bytes, and checks its signature.
     ///
     /// # Errors
     /// [`EntryError`], except [`EntryError::Unsigned`].
@@ -76,7 +77,7 @@ impl Entry {
         &self.bytes
     }
 
-    /// Returns the leaf hash of the entry in a Merkle tree.
+    /// Returns the hash of the entry as a leaf of the log's Merkle tree.
     pub fn leaf(&self) -> Hash {
         merkle::leaf(&self.bytes)
     }
@@ -96,7 +97,7 @@ fn assemble(author: PublicKey, signature: &[u8; SIGNATURE], text: &[u8]) -> Vec<
     [&[VERSION], author.as_bytes().as_slice(), signature, text].concat()
 }
 
-/// Returns the leaf hash of a signed manifest.
+/// Returns the hash of a signed manifest as a leaf of the log's Merkle tree.
 pub(super) fn leaf_of(author: PublicKey, signature: &[u8; SIGNATURE], text: &[u8]) -> Hash {
     merkle::leaf(&assemble(author, signature, text))
 }

@@ -1,5 +1,5 @@
-//! Tree heads, which are a log's signed statements about its tree (RFC 9162 s.4.10, in this
-//! project's own format).
+//! Tree heads, with which a log signs the size and root of its tree at some time (RFC 9162 s.4.10,
+//! in this project's own format).
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,22 +10,23 @@ use super::MAX_ENTRIES;
 use super::merkle::Hash;
 use crate::key::{PublicKey, SIGNATURE, SigningKey, hex, unhex};
 
-/// First line of a head's text.
+/// First line of a tree head's text.
 const TITLE: &str = "equic plugin log 1";
-/// Prefix of the signed bytes, so that signatures for other purposes are not valid here.
+/// Prefix of the signed bytes. Because of it, a signature that was made for another purpose is not
+/// valid for a tree head.
 const CONTEXT: &[u8] = b"equic plugin log head 1\0";
 
-/// Maximum length of a head's text, in bytes.
+/// Maximum length of a tree head's text, in bytes.
 pub const MAX_HEAD: usize = 512;
 
-/// Reason for refusing a text as a tree head.
+/// Error of reading a tree head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HeadError {
-    /// The form is wrong.
+    /// The text does not have the form of a tree head.
     #[error("this is not a tree head of version 1")]
     Form,
-    /// The signature does not match the head and its key.
+    /// The signature is not one by the given key for this tree head.
     #[error("the signature by {0} does not match this tree head")]
     Signature(PublicKey),
 }
@@ -45,13 +46,13 @@ fn message(size: u64, time: u64, root: &Hash) -> Vec<u8> {
 }
 
 impl TreeHead {
-    /// Signs a head. `time` is in seconds since the Unix epoch.
+    /// Creates and signs a tree head. `time` is in seconds since the Unix epoch.
     pub(super) fn sign(key: &SigningKey, size: u64, time: u64, root: Hash) -> TreeHead {
         let signature = key.sign_bytes(&message(size, time, &root));
         TreeHead { log: key.public(), size, time, root, signature }
     }
 
-    /// Returns a head with these values if the signature is valid.
+    /// Returns a tree head with these values, or an error if the signature is invalid.
     pub(super) fn verified(
         log: PublicKey,
         size: u64,
@@ -70,7 +71,7 @@ impl TreeHead {
         self.log
     }
 
-    /// Returns the number of entries.
+    /// Returns the number of entries in the log.
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -80,7 +81,7 @@ impl TreeHead {
         self.time
     }
 
-    /// Returns the tree's root.
+    /// Returns the root hash of the log's tree.
     pub fn root(&self) -> Hash {
         self.root
     }
@@ -90,7 +91,7 @@ impl TreeHead {
     }
 }
 
-/// Writes the head's text, which has six lines.
+/// Writes the tree head's text, which has six lines.
 impl fmt::Display for TreeHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let TreeHead { log, size, time, root, signature } = self;
@@ -102,7 +103,7 @@ impl fmt::Display for TreeHead {
     }
 }
 
-/// Reads a number without a sign or leading zeros, so that each value has one text.
+/// Parses a number without a sign or leading zeros, so that each value has exactly one text form.
 fn number(text: &str) -> Option<u64> {
     let value = text.parse().ok()?;
     (format!("{value}") == text).then_some(value)

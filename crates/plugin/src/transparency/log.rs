@@ -1,13 +1,13 @@
-//! A log as a folder, which any file server can serve:
+//! Stores a transparency log as a folder, which any file server can serve:
 //!
 //! | file | |
 //! |---|---|
-//! | `head` | the tree head, signed |
+//! | `head` | the signed tree head |
 //! | `leaves` | the hashes of all leaves, 32 bytes each |
-//! | `entries/N` | entry N, from 0 |
+//! | `entries/N` | entry N, counted from 0 |
 //!
-//! The files are written in the order entry, leaves, head. Entries that the head does not count are
-//! not in the log yet.
+//! A new entry is written first, then its leaf, then the head. Entries beyond the size in the head
+//! do not belong to the log yet.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -21,7 +21,7 @@ use crate::bundle::Bundle;
 use crate::file::read_regular;
 use crate::key::{PublicKey, SigningKey};
 
-/// Reason that a log cannot be read or extended.
+/// Why a log cannot be read or extended.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LogError {
@@ -33,27 +33,27 @@ pub enum LogError {
         /// The system's error.
         error: io::Error,
     },
-    /// The tree head was refused.
+    /// The log's tree head is invalid.
     #[error("the log's head: {0}")]
     Head(#[from] HeadError),
-    /// An entry was refused.
+    /// An entry of the log is invalid.
     #[error("entry {index} of the log: {error}")]
     Entry {
-        /// Place of the entry, from 0.
+        /// Index of the entry, from 0.
         index: u64,
-        /// Reason for refusing the entry.
+        /// Why the entry is invalid.
         error: EntryError,
     },
-    /// The bundle cannot be an entry.
+    /// The bundle cannot become an entry of a log.
     #[error(transparent)]
     Bundle(#[from] EntryError),
-    /// The leaves do not match the head.
+    /// The hashes in the file `leaves` do not give the root in the tree head.
     #[error("the log's leaves do not match its head: the log was changed, or copied incompletely")]
     Leaves,
-    /// An entry does not match its leaf.
+    /// The hash of an entry differs from that in the file `leaves`.
     #[error("entry {0} of the log does not match its leaf")]
     Other(u64),
-    /// The signing key does not belong to the log.
+    /// The given signing key is not the log's key.
     #[error("the key belongs to {found}, but the log's key is {expected}")]
     Key {
         /// The log's public key.
@@ -64,12 +64,12 @@ pub enum LogError {
     /// There are as many entries as a log may have.
     #[error("the log is full: it has {MAX_ENTRIES} entries")]
     Full,
-    /// The bundle's entry is not in the log.
+    /// The log does not contain the bundle.
     #[error("the log does not have this bundle")]
     Missing,
 }
 
-/// A log that was read. Its head's signature is valid, and its leaves match the head.
+/// A log on disk. The signature of its tree head is valid, and its leaves match the head.
 #[derive(Debug)]
 pub struct Log {
     folder: PathBuf,
@@ -86,7 +86,7 @@ fn read(path: &Path, most: u64) -> Result<Vec<u8>, LogError> {
     read_regular(path, most).map_err(failed(path))
 }
 
-/// Writes a file. A concurrent reader finds either the complete old content or the complete new
+/// Replaces a file. A concurrent reader finds either the complete old content or the complete new
 /// content.
 fn write(path: &Path, bytes: &[u8]) -> Result<(), LogError> {
     let new = path.with_extension("new");
@@ -113,7 +113,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Reads a log's head and leaves, but not its entries.
+    /// Opens a log and reads its tree head and leaves, but not its entries.
     ///
     /// # Errors
     /// [`LogError::File`], [`LogError::Head`], [`LogError::Leaves`].
@@ -122,7 +122,7 @@ impl Log {
         let text = String::from_utf8(text).map_err(|_| HeadError::Form)?;
         let head: TreeHead = text.parse()?;
         let path = folder.join("leaves");
-        // There may be one more leaf than the head counts, if writing the head failed.
+        // If writing the head failed earlier, the file has one more leaf than the head counts.
         let bytes = read(&path, (head.size() + 1) * 32)?;
         let (leaves, _) = bytes.as_chunks::<32>();
         let size = usize::try_from(head.size()).map_err(|_| LogError::Leaves)?;
@@ -134,17 +134,17 @@ impl Log {
         Ok(Log { folder: folder.to_owned(), head, tree })
     }
 
-    /// Returns the log's head.
+    /// Returns the log's signed tree head.
     pub fn head(&self) -> &TreeHead {
         &self.head
     }
 
-    /// Returns the log's tree.
+    /// Returns the log's Merkle tree.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// Reads an entry. Checks its signature, and that it matches its leaf in the tree.
+    /// Reads an entry, and checks its signature and that its hash is the one in the tree.
     ///
     /// # Errors
     /// [`LogError::File`], [`LogError::Other`], [`LogError::Entry`].
@@ -152,17 +152,18 @@ impl Log {
         Entry::parse(&self.bytes(index)?).map_err(|error| LogError::Entry { index, error })
     }
 
-    /// Reads the bytes of an entry, and checks that they match its leaf in the tree.
+    /// Reads the bytes of an entry, and checks that their hash is the one in the tree.
     pub(super) fn bytes(&self, index: u64) -> Result<Vec<u8>, LogError> {
         let bytes = read(&self.place(index), MAX_ENTRY as u64)?;
         let leaf = usize::try_from(index).ok().and_then(|index| self.tree.leaves().get(index));
         if leaf == Some(&merkle::leaf(&bytes)) { Ok(bytes) } else { Err(LogError::Other(index)) }
     }
 
-    /// Returns the proof that the bundle is in the log.
+    /// Returns the proof that the log contains the bundle.
     ///
     /// # Errors
-    /// [`LogError::Bundle`] if the bundle has no signature, [`LogError::Missing`].
+    /// [`LogError::Bundle`] if the bundle has no signature, [`LogError::Missing`] if the log does
+    /// not contain it.
     pub fn staple(&self, bundle: &Bundle<'_>) -> Result<Staple, LogError> {
         let leaf = Entry::of(bundle)?.leaf();
         let index = self.tree.leaves().iter().position(|known| *known == leaf);
@@ -171,12 +172,12 @@ impl Log {
         Ok(Staple::new(self.head, index, path))
     }
 
-    /// Adds a bundle, unless the log already has it, and returns the proof that it is in the log.
-    /// `now` is in seconds since the Unix epoch. If another process is adding to the log, this call
-    /// waits.
+    /// Adds a bundle to the log unless it is already there. Returns the proof that the log contains
+    /// the bundle. `now` is in seconds since the Unix epoch. The call waits while another process
+    /// adds to the log.
     ///
     /// # Errors
-    /// [`LogError`].
+    /// Any [`LogError`].
     pub fn append(
         folder: &Path,
         bundle: &Bundle<'_>,

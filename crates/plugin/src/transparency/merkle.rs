@@ -1,11 +1,11 @@
-//! Merkle trees of RFC 9162 s.2.1, with SHA-256.
+//! Merkle trees as in RFC 9162 s.2.1, with SHA-256.
 
 use crate::bundle::sha256;
 
-/// A node's hash.
+/// The SHA-256 hash of a node.
 pub type Hash = [u8; 32];
 
-/// Maximum number of hashes in a proof. It is enough for a tree of 2^63 leaves.
+/// Maximum number of hashes in an inclusion proof. It is enough for a tree of 2^63 leaves.
 pub(crate) const MAX_PATH: usize = 63;
 
 /// Returns the hash of a leaf (RFC 9162 s.2.1.1).
@@ -13,8 +13,8 @@ pub(crate) fn leaf(data: &[u8]) -> Hash {
     sha256(&[&[0], data].concat())
 }
 
-/// Returns the hash of two child nodes (RFC 9162 s.2.1.1). The first byte of its input differs from
-/// a leaf's, so a node cannot be mistaken for a leaf.
+/// Returns the hash of a node with these two children (RFC 9162 s.2.1.1). The first byte of the
+/// hashed data differs from that of a leaf, so a node cannot be mistaken for a leaf.
 fn node(left: &Hash, right: &Hash) -> Hash {
     let mut bytes = [1; 65];
     bytes[1..33].copy_from_slice(left);
@@ -34,7 +34,7 @@ impl Tree {
         Tree { leaves }
     }
 
-    /// Returns the hashes of its leaves.
+    /// Returns the hashes of the tree's leaves.
     pub fn leaves(&self) -> &[Hash] {
         &self.leaves
     }
@@ -48,19 +48,20 @@ impl Tree {
         self.leaves.push(leaf);
     }
 
-    /// Returns the root's hash (RFC 9162 s.2.1.1).
+    /// Returns the root hash (RFC 9162 s.2.1.1).
     pub fn root(&self) -> Hash {
         root(&self.leaves)
     }
 
-    /// Returns the root of the tree's first `size` leaves, or `None` if the tree has fewer.
+    /// Returns the root hash of the tree's first `size` leaves, or `None` if the tree has fewer
+    /// leaves.
     pub fn root_of_first(&self, size: u64) -> Option<Hash> {
         let size = usize::try_from(size).ok()?;
         Some(root(self.leaves.get(..size)?))
     }
 
-    /// Returns the proof that leaf `index` is in the tree, from the leaf up (RFC 9162 s.2.1.3.1).
-    /// Returns `None` if there is no such leaf.
+    /// Returns the inclusion proof for leaf `index`, from the leaf up (RFC 9162 s.2.1.3.1). Returns
+    /// `None` if the tree has no such leaf.
     pub fn proof(&self, index: u64) -> Option<Vec<Hash>> {
         let index = usize::try_from(index).ok().filter(|index| *index < self.leaves.len())?;
         let mut path = Vec::new();
@@ -69,13 +70,13 @@ impl Tree {
     }
 }
 
-/// Splits a tree of at least two leaves. The left part has the largest power of two that is less
-/// than the number of leaves.
+/// Splits at least two leaves into the two subtrees of RFC 9162. The number of leaves in the left
+/// one is the largest power of two less than the total.
 fn divide(leaves: &[Hash]) -> (&[Hash], &[Hash]) {
     leaves.split_at(leaves.len().next_power_of_two() / 2)
 }
 
-/// Returns the root hash of these leaves. The recursion is as deep as the tree is high.
+/// Returns the root hash of these leaves. The depth of the recursion is the height of the tree.
 fn root(leaves: &[Hash]) -> Hash {
     match leaves {
         [] => sha256(&[]),
@@ -101,9 +102,9 @@ fn prove(leaves: &[Hash], index: usize, path: &mut Vec<Hash>) {
     }
 }
 
-/// Computes the root of a tree of `size` leaves from a proof's hashes, if `leaf` is leaf `index`
-/// (RFC 9162 s.2.1.3.2). Returns `None` if no tree of this size has such a proof. The proof is
-/// valid if the result is the tree's root.
+/// Computes the root hash of a tree of `size` leaves in which `leaf` is leaf `index`, from the
+/// hashes of an inclusion proof (RFC 9162 s.2.1.3.2). Returns `None` if a tree of this size cannot
+/// have a proof of this length. The proof is valid if the result equals the tree's root.
 pub fn root_by(leaf: Hash, index: u64, size: u64, path: &[Hash]) -> Option<Hash> {
     if index >= size || path.len() > MAX_PATH {
         return None;
@@ -133,8 +134,8 @@ mod tests {
     use super::*;
     use crate::key::{hex, unhex};
 
-    /// Leaves from the tests of the first implementation of Certificate Transparency, with the root
-    /// after each leaf.
+    /// Leaves from the tests of the first implementation of Certificate Transparency. Each comes
+    /// with the root hash of the tree that ends with this leaf.
     const KNOWN: [(&[u8], &str); 8] = [
         (b"", "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d"),
         (b"\x00", "fac54203e7cc696cf0dfcb42c92a1d9dbaf70ad9e621f4bd8d98662f00e3c125"),
@@ -161,8 +162,8 @@ mod tests {
         assert_eq!(tree.root_of_first(9), None);
     }
 
-    /// In every small tree, each proof must be valid, and must become invalid with another leaf,
-    /// index, size or path.
+    /// In every small tree, each inclusion proof must be valid. It must become invalid if the leaf,
+    /// index, size or path is changed.
     #[test]
     fn proofs_hold_for_what_they_are_of() {
         for size in 1..=33_u64 {

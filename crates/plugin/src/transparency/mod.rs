@@ -1,13 +1,13 @@
 //! Transparency logs of plugins. A log is an append-only Merkle tree (RFC 9162 s.2.1) of the
-//! manifests that authors have signed. Because of it, all accepted plugins are public and visible
-//! to their authors.
+//! manifests that authors have signed. If an endpoint requires a log, every plugin that it accepts
+//! is public, so authors can find plugins that were signed with their keys.
 //!
 //! * `merkle.rs`: the tree, with roots and inclusion proofs.
-//! * `entry.rs`: an entry, which is a manifest with its author's key and signature.
-//! * `head.rs`: the size, time and root of the tree, which the log signs.
-//! * `staple.rs`: the proof in a bundle that its entry is in a log.
+//! * `entry.rs`: an entry of a log, which is a manifest with its author's key and signature.
+//! * `head.rs`: the tree head, with which the log signs the tree's size, root and time.
+//! * `staple.rs`: the proof in a bundle that a log contains the bundle's entry.
 //! * `log.rs`: a log as a folder of files, for its operator.
-//! * `monitor.rs`: checks that a log has only grown, and lists the new entries, for monitors.
+//! * `monitor.rs`: checks that a log has only grown, and lists the new entries.
 //!
 //! `docs/plugins.md` describes the defence against each threat: a forged proof, a proof of another
 //! bundle, and a log that shows two trees or removes entries.
@@ -27,5 +27,5 @@ pub use monitor::{Alarm, News, check};
 pub use staple::Staple;
 pub(crate) use staple::{MAX_STAPLE, length as staple_length};
 
-/// Maximum number of entries in a log. A monitor reads 32 bytes for each.
+/// Maximum number of entries in a log. A monitor reads 32 bytes for each entry.
 pub const MAX_ENTRIES: u64 = 1 << 24;

@@ -1,6 +1,6 @@
-//! Monitors check that a log has only grown, and list the new entries. A monitor has the leaves of
-//! the whole log, 32 bytes for each entry. It computes the roots itself, so it needs no consistency
-//! proof (RFC 9162 s.2.1.4) from the log.
+//! Checks as a monitor that a log has only grown since the last check, and lists the new entries.
+//! The monitor reads the hashes of all leaves, 32 bytes for each entry. It computes the tree's
+//! roots itself, so it needs no consistency proof (RFC 9162 s.2.1.4) from the log.
 
 use thiserror::Error;
 
@@ -11,68 +11,68 @@ use crate::key::PublicKey;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Alarm {
-    /// The log is signed with another key.
+    /// Another key signed the log.
     #[error("this log's key is {found}, not {expected}")]
     AnotherLog {
-        /// Public key of the watched log.
+        /// Public key of the log that the monitor watches.
         expected: PublicKey,
-        /// Public key that signed the head.
+        /// Public key that signed the log's tree head.
         found: PublicKey,
     },
-    /// Entries are missing.
+    /// The log has fewer entries than at an earlier check.
     #[error("the log was TRUNCATED: it had {known} entries, and now has {present}")]
     Truncated {
-        /// Former number of entries.
+        /// Number of entries in the earlier tree head.
         known: u64,
-        /// Present number of entries.
+        /// Number of entries in the present tree head.
         present: u64,
     },
-    /// The entries that the log signed before have changed, or the log shows different trees to
+    /// Entries that the log signed earlier have changed, or the log shows different trees to
     /// different readers.
     #[error("the log was FORKED: its first {size} entries differ from those that it signed before")]
     Forked {
-        /// Size of the tree that the log signed before.
+        /// Number of entries in the tree head that the log signed earlier.
         size: u64,
     },
-    /// The log's present head is older than the known one.
+    /// The time of the log's present tree head is before that of an earlier one.
     #[error(
         "the log's head has Unix time {present}, which is earlier than that of the known head, {known}"
     )]
     TimeWentBack {
-        /// Time of the known head, in seconds since the Unix epoch.
+        /// Time of the earlier tree head, in seconds since the Unix epoch.
         known: u64,
-        /// Time of the present head, in seconds since the Unix epoch.
+        /// Time of the present tree head, in seconds since the Unix epoch.
         present: u64,
     },
-    /// An entry that the monitor has seen has other content, or is missing.
+    /// The content of an entry does not match the tree, or is missing.
     #[error("entry {index} of the log was EXCHANGED or removed: {error}")]
     Exchanged {
-        /// Place of the entry, from 0.
+        /// Index of the entry, from 0.
         index: u64,
         /// The error from reading the entry.
         error: LogError,
     },
-    /// The log cannot be read, or contradicts itself.
+    /// The log cannot be read, or its files contradict each other.
     #[error(transparent)]
     Log(#[from] LogError),
 }
 
-/// Difference between the known head of a log and its present one.
+/// The changes of a log since the last check.
 #[derive(Debug)]
 pub struct News {
-    /// Present head of the log, to compare with the next time.
+    /// Present tree head of the log. The caller must store it for the next check.
     pub head: TreeHead,
-    /// New entries with their places, in order.
+    /// New entries with their indices, in order.
     pub entries: Vec<(u64, Entry)>,
 }
 
-/// Compares a log with its `known` head. `known` is `None` the first time. Each entry, new or old,
-/// is compared with its leaf, because a log could otherwise serve other content for a signed entry.
-/// `stapled` are proofs from bundles of other sources. They show whether users of plugins see the
-/// same tree.
+/// Compares a log with `known`, the tree head of the last check, or `None` at the first check.
+/// Every entry, new or old, is compared with its leaf, because a log could otherwise serve other
+/// content for a signed entry. `stapled` are proofs from bundles that were obtained elsewhere. They
+/// show whether users of plugins see the same tree.
 ///
 /// # Errors
-/// [`Alarm`]. The caller must keep the known head in that case.
+/// Any [`Alarm`]. In this case the caller must keep the old tree head.
 pub fn check(
     log: &Log,
     key: PublicKey,
@@ -101,7 +101,7 @@ pub fn check(
     Ok(News { head, entries })
 }
 
-/// Checks that a head that the log signed earlier matches its present tree.
+/// Checks that a tree head that the log signed earlier matches the log's present tree.
 fn compare(log: &Log, key: PublicKey, known: &TreeHead) -> Result<(), Alarm> {
     if known.log() != key {
         return Err(Alarm::AnotherLog { expected: key, found: known.log() });

@@ -1,26 +1,27 @@
-//! A staple is a bundle's proof that its entry is in a log. The author's signature does not cover
-//! the staple, because the staple is made later. A staple contains no root: the root is computed
-//! from the entry and the proof, and the log's signature covers exactly that root.
+//! Staples. A staple is the proof in a bundle that a log contains the bundle's entry. The author's
+//! signature does not cover the staple, because the staple is made later. A staple does not contain
+//! the tree's root: the reader computes the root from the entry and the proof, and then checks the
+//! log's signature of that root.
 
 use super::entry::leaf_of;
 use super::head::{HeadError, TreeHead};
 use super::merkle::{Hash, MAX_PATH, root_by};
 use crate::key::{KEY, PublicKey, SIGNATURE};
 
-/// Size of the fields before the hashes: key, size, time, signature and index.
+/// Length of the fields before the hashes (key, size, time, signature and index), in bytes.
 const FIXED: usize = KEY + 8 + 8 + SIGNATURE + 8;
 
 /// Maximum size of a staple, in bytes.
 pub(crate) const MAX_STAPLE: usize = FIXED + MAX_PATH * 32;
 
-/// Returns the size in bytes of a staple whose proof has this many hashes, or `None` if there are
-/// too many.
+/// Returns the size of a staple whose proof has this many hashes, in bytes, or `None` if it has too
+/// many.
 pub(crate) fn length(hashes: u8) -> Option<usize> {
     let hashes = usize::from(hashes);
     (hashes <= MAX_PATH).then_some(FIXED + hashes * 32)
 }
 
-/// A proof that an entry is in a log.
+/// A proof that a log contains an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Staple {
     head: TreeHead,
@@ -33,7 +34,7 @@ impl Staple {
         Staple { head, index, path }
     }
 
-    /// Reads a staple, and checks that it proves a manifest with this signature of `author`.
+    /// Parses a staple, and checks that it proves a manifest with this signature of `author`.
     pub(crate) fn parse(
         bytes: &[u8],
         author: PublicKey,
@@ -66,12 +67,12 @@ impl Staple {
         (self.path.len() as u8, bytes)
     }
 
-    /// Returns the log's head that the proof leads to.
+    /// Returns the log's signed tree head to which the proof belongs.
     pub fn head(&self) -> &TreeHead {
         &self.head
     }
 
-    /// Returns the place of the entry in the log, from 0.
+    /// Returns the index of the entry in the log, from 0.
     pub fn index(&self) -> u64 {
         self.index
     }

@@ -1,11 +1,12 @@
-//! Manifests, keys and bundles for the tests of this crate.
+//! Builds manifests, keys and bundles for the tests of this crate.
 #![allow(dead_code, reason = "each test program takes what it needs")]
 
 use equic_plugin::{SigningKey, pack};
 
 pub(crate) const CODE: &[u8] = b"\x7fELF and so on";
 
-/// Returns a manifest that observes one operation. `top` and `end` are additional lines.
+/// Returns a manifest whose plugin observes one operation. `top` and `end` are additional lines at
+/// its beginning and end.
 pub(crate) fn manifest(capabilities: &str, top: &str, end: &str) -> String {
     format!(
         r#"
@@ -26,7 +27,7 @@ function = "on_rtt"
     )
 }
 
-/// Returns the manifest lines for one more function.
+/// Returns manifest lines that attach one more function to an operation.
 pub(crate) fn operation(name: &str, anchor: &str) -> String {
     format!("[[operations]]\noperation = \"{name}\"\nanchor = \"{anchor}\"\nfunction = \"f\"\n")
 }

@@ -1,4 +1,4 @@
-//! Tests what a peer's address is charged for offers and loads: time and memory.
+//! Tests the time and memory that a peer's address is charged for offering and loading plugins.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use crate::pair::{End, bundle, load, taking};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A hook that reports this much memory.
+/// A hook that reports this amount of memory, in bytes.
 struct Large(usize);
 
 impl Hook for Large {
@@ -40,8 +40,8 @@ fn memory_of_a_connections_plugins_is_bounded() {
     offer_whole(&mut end, 0, None);
     offer_whole(&mut end, 1, None);
     assert_eq!((end.attached.len(), last_status(&end)), (2, None));
-    // A third plugin exceeds the limit of 1.5 MiB, but it is accepted if it replaces another
-    // plugin.
+    // A third plugin would exceed the limit of 1.5 MiB. It must be accepted if it replaces one of
+    // the other two.
     offer_whole(&mut end, 2, None);
     assert_eq!((end.attached.len(), last_status(&end)), (2, Some(Status::TooLarge)));
     let bytes = bundle(3, 1_000);
@@ -51,8 +51,8 @@ fn memory_of_a_connections_plugins_is_bounded() {
     assert!(end.attached.iter().any(|id| id.number == 3), "{:?}", end.attached);
 }
 
-/// Limits an address to the steps of two plugins: an offer costs 300,000 steps, and loading one of
-/// these plugins 150,000.
+/// Limits each address to the steps that two plugins cost. An offer costs 300,000 steps, and
+/// loading one of these plugins costs 150,000.
 fn narrow(config: &mut ExchangeConfig) {
     config.peer = Some([192, 0, 2, 1].into());
     config.policy.as_mut().unwrap().limits.address_steps_per_second = 4_000_000;
@@ -68,7 +68,8 @@ fn time_for_offers_and_loading_is_that_of_an_address() {
     assert_eq!((end.attached.len(), last_status(&end)), (2, None));
     offer_whole(&mut end, 2, None);
     assert_eq!(last_status(&end), Some(Status::Failed), "an address has no more");
-    // Another connection of the same address is refused. Another address is accepted.
+    // An offer on another connection of the same address must be refused, and an offer from another
+    // address must be accepted.
     let mut again = victim_of((second, Default::default()));
     offer_whole(&mut again, 0, None);
     assert_eq!(again.attached.len(), 0);
@@ -85,7 +86,8 @@ fn time_for_offers_and_loading_is_that_of_an_address() {
     assert_eq!(again.attached.len(), 1);
 }
 
-/// If compiling an object takes longer than its steps pay for, the address is charged for the time.
+/// If compiling an object takes longer than its steps pay for, the address must be charged for the
+/// time.
 #[test]
 fn time_for_loading_is_charged_where_there_is_a_clock() {
     let time = Arc::new(AtomicU64::new(0));

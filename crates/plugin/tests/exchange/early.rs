@@ -1,6 +1,6 @@
-//! Tests that a plugin is refused by its manifest before its code is requested. The manifest may be
-//! in the offer, or be the first part of the bundle that is requested. The hash of the whole bundle
-//! decides in the end whether that manifest was genuine.
+//! Tests that an endpoint refuses a plugin because of its manifest before it requests the code. The
+//! manifest comes in the offer, or in the first part of the bundle that the endpoint requests. The
+//! hash of the whole bundle finally shows whether that manifest was genuine.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::common::{CODE, key, manifest, operation};
 use crate::hostile::{data, give, hand, last_status, offer, preamble, said, victim_of};
 use crate::pair::{End, Pair, bundle, config, progress, push, taking};
 
-/// Returns an offer that carries this many bytes of the bundle.
+/// Returns an offer that carries the first `carried` bytes of the bundle.
 fn carrying(plugin: u64, bytes: &[u8], carried: usize) -> Offer {
     Offer { carried: bytes[..carried].to_vec(), ..offer(plugin, bytes) }
 }
 
-/// Returns the limits of the WANT frames that the end sends now.
+/// Returns the limits in the WANT frames that are due at this end.
 fn wanted(end: &mut End) -> Vec<u64> {
     let limit = |bytes: &Vec<u8>| match Frame::read(bytes).unwrap().0 {
         Frame::Want { limit, .. } => Some(limit),
@@ -145,8 +145,8 @@ fn what_the_policy_lets_run_is_asked_for_once_its_manifest_is_there() {
     }
 }
 
-/// To an end without a cache, the offer carries the manifest. To an end with a cache, the offer
-/// carries only the hash, so a known bundle costs no more than that.
+/// If the peer has no cache, an offer must carry the manifest. If the peer has a cache, the offer
+/// must carry only the hash, so that offering a cached bundle costs no more than that.
 #[test]
 fn a_bundle_that_is_known_costs_its_hash() {
     let cache = Arc::new(MemoryCache::new(1 << 20));
@@ -168,8 +168,8 @@ fn a_bundle_that_is_known_costs_its_hash() {
     let (offers, wants, data) = visit(push(1, 5000), Some(cache.clone()));
     assert!((32..50).contains(&offers), "{offers} bytes of offers");
     assert_eq!((wants, data), (0, 0));
-    // A packet has no room for the longest possible manifest, so the rest of the manifest must be
-    // requested.
+    // The longest possible manifest does not fit into a packet, so the peer must request the rest
+    // of it.
     let of = |padding: usize| {
         let manifest = manifest("\"observe\"", &"#".repeat(padding), "");
         pack(&manifest, CODE, Some(&key(7))).unwrap()
@@ -181,12 +181,12 @@ fn a_bundle_that_is_known_costs_its_hash() {
     assert_eq!(wants, 2);
 }
 
-/// An OFFER that carries another bundle's manifest must end with the status Corrupt, because the
-/// whole bundle does not have the offered hash.
+/// An offer that carries another bundle's manifest must end with the status Corrupt, because the
+/// hash of the whole bundle is not the offered hash.
 #[test]
 fn a_manifest_that_is_not_the_bundles() {
-    // The policy permits the first bundle. It refuses the second one, because only Ann's plugins
-    // get `tune`.
+    // The end's policy permits this first bundle. It refuses the second one, because only Ann's
+    // plugins get `tune`.
     let modest = pack(&manifest("\"observe\"", "", ""), CODE, Some(&key(8))).unwrap();
     let greedy = manifest("\"observe\", \"tune\"", "", "");
     let greedy = pack(&greedy, CODE, Some(&key(8))).unwrap();
@@ -195,7 +195,8 @@ fn a_manifest_that_is_not_the_bundles() {
         Some(Progress::Over(status, why)) => (status, why),
         other => panic!("{other:?}"),
     };
-    // The offer has the hash of the greedy bundle, but the manifest and lengths of the modest one.
+    // This offer has the hash of the greedy bundle, but the manifest and the lengths of the modest
+    // one.
     let hash = offer(0, &greedy).hash;
     let mut end = victim_of(taking(strict));
     hand(&mut end, &Frame::Offer(Offer { hash, ..carrying(0, &modest, front) })).unwrap();
@@ -203,8 +204,8 @@ fn a_manifest_that_is_not_the_bundles() {
     hand(&mut end, &data(0, front as u64, &modest[front..])).unwrap();
     let (found, why) = status(&end);
     assert!(found == Status::Corrupt && why.contains("does not have the hash"), "{why}");
-    // The same offer, followed by the greedy manifest at the same offset. These late bytes must be
-    // ignored, and the hash must not match at the end.
+    // The same offer is followed by the greedy manifest at the same offset. These late bytes must
+    // be ignored, so the hash must not match in the end.
     let mut end = victim_of(taking(strict));
     hand(&mut end, &Frame::Offer(Offer { hash, ..carrying(0, &modest, front) })).unwrap();
     hand(&mut end, &data(0, 0, &greedy[..front])).unwrap();
@@ -212,7 +213,7 @@ fn a_manifest_that_is_not_the_bundles() {
     hand(&mut end, &data(0, front as u64, &modest[front..])).unwrap();
     let (found, why) = status(&end);
     assert!(found == Status::Corrupt && why.contains("does not have the hash"), "{why}");
-    // The offer carries the modest manifest, but has the lengths of the greedy bundle.
+    // This offer carries the modest manifest, but has the lengths of the greedy bundle.
     let mut end = victim_of(taking(strict));
     let lies = Offer { carried: modest[..front].to_vec(), ..offer(0, &greedy) };
     assert_eq!(lies.preamble, back as u64);
@@ -220,8 +221,8 @@ fn a_manifest_that_is_not_the_bundles() {
     hand(&mut end, &data(0, front as u64, &greedy[front..back])).unwrap();
     let (found, why) = status(&end);
     assert!(found == Status::Corrupt && why.contains("but its header says"), "{why}");
-    // The bundle matches the hash, but the offered preamble length is wrong. This must be found in
-    // a fetched and in a cached bundle.
+    // The hash of the bundle is the offered one, but the offered preamble length is wrong. The end
+    // must notice this in a fetched bundle and in a cached bundle.
     let cache = Arc::new(MemoryCache::new(1 << 20));
     for cached in [false, true] {
         let mut end = victim_of(taking(|config| {
@@ -249,7 +250,7 @@ fn a_manifest_that_is_not_the_bundles() {
 fn no_more_is_carried_than_the_accepter_lets() {
     let bytes = bundle(1, 100);
     let code = preamble(&bytes);
-    // An end with a cache declares that offers must not carry any bytes.
+    // An end that has a cache must declare that offers to it must not carry bytes of the bundle.
     let cache = Arc::new(MemoryCache::new(1 << 20));
     let mut end = victim_of(taking(|config| config.cache = Some(cache)));
     let one = Frame::Offer(carrying(0, &bytes, 1));

@@ -1,4 +1,4 @@
-//! Tests the encoding of frames and of the transport parameter.
+//! Tests the encoding of exchange frames and of the exchange's transport parameter.
 
 use equic_plugin::exchange::{
     Budgets, Frame, Kind, MAX_CARRIED, MAX_REASON, Offer, Parameter, Status, Violation,
@@ -58,7 +58,7 @@ fn there_and_back() {
     for frame in frames {
         let bytes = written(&frame);
         assert_eq!(Frame::read(&bytes), Ok((frame.clone(), bytes.len())));
-        // Bytes after a frame belong to the next frame.
+        // Bytes after a frame belong to the next frame, so they must not be read.
         let more = [&bytes[..], &[1, 2, 3]].concat();
         assert_eq!(Frame::read(&more), Ok((frame.clone(), bytes.len())));
         for cut in 0..bytes.len() {
@@ -104,10 +104,10 @@ fn what_cannot_be_is_named() {
 #[test]
 fn what_has_no_meaning_yet_is_skipped() {
     let read = |kind, body: &[u8]| Frame::read(&raw(kind, body)).map(|(frame, _)| frame.kind());
-    // A complete option must be skipped. A truncated one must be an error.
+    // A complete option must be skipped, and a truncated option must be an error.
     assert_eq!(read(Kind::Detach, &[3, 0x1b, 2, 1, 2]), Ok(Kind::Detach));
     assert_eq!(read(Kind::Want, &[3, 5, 0x1b, 2, 1]), Err(Violation::Cut));
-    // A STATUS with a reserved code, and a reserved frame with content, must be skipped.
+    // A STATUS frame with a reserved code, and a reserved frame with content, must be skipped.
     assert_eq!(read(Kind::Status, &[3, 27 + 31, 0]), Ok(Kind::Reserved));
     assert_eq!(read(Kind::Reserved, b"anything"), Ok(Kind::Reserved));
 }
@@ -135,10 +135,11 @@ fn the_parameter() {
     assert!(matches!(Parameter::read(&many), Err(Violation::Parameter(_))));
     let much = [2, 2, 0x80, 1, 0, 0, 0x80, 4, 0, 0, 16, 1, 0x44, 1];
     assert!(matches!(Parameter::read(&much), Err(Violation::Parameter(_))));
-    // An endpoint with a cache permits no bytes in offers, because the hash may be enough.
+    // An endpoint with a cache must permit no bundle bytes in offers, because the hash may be
+    // enough.
     let cached = Parameter::of(Some(&policy), Budgets::default(), true);
     assert_eq!((parameter.carried, cached.carried), (MAX_CARRIED as u64, 0));
-    // An endpoint whose policy grants nothing must declare empty budgets.
+    // An endpoint whose policy grants nothing must declare limits of zero.
     let none = Parameter::of(Some(&Policy::default()), Budgets::default(), false);
     assert_eq!((none.budgets, none.classes.len(), none.carried), (Budgets::NONE, 0, 0));
     let all = Class::ALL.iter().copied().collect();

@@ -1,5 +1,5 @@
-//! Tests malicious peers. Memory and time must stay bounded, and each case must end with a specific
-//! error or status.
+//! Tests peers that attack the plugin exchange. Memory and time must stay bounded, and each attack
+//! must end with a specific error or status.
 
 use equic_plugin::Origin;
 use equic_plugin::exchange::{Action, Exchange, Frame, Kind, Offer, Progress, Status, Violation};
@@ -46,8 +46,8 @@ pub(crate) fn offer(plugin: u64, bytes: &[u8]) -> Offer {
     }
 }
 
-/// Returns the number of bytes before the object: the header, the key and signature if the flag is
-/// set, and the manifest. For bytes that are not a bundle, returns an arbitrary number.
+/// Returns the length of a bundle's preamble: the header, the key and signature if the header's
+/// flag is set, and the manifest. Returns an arbitrary number for bytes that are not a bundle.
 pub(crate) fn preamble(bytes: &[u8]) -> usize {
     let length = match bytes {
         [0x89, _, _, _, _, _, _, _, high, low, _, _, _, _, signed, ..] => {
@@ -58,7 +58,8 @@ pub(crate) fn preamble(bytes: &[u8]) -> usize {
     length.min(bytes.len().saturating_sub(1))
 }
 
-/// Sends a whole bundle in the order in which the end requests it: the preamble, then the rest.
+/// Sends a whole bundle in the order in which the end requests its parts: first the preamble, then
+/// the rest.
 pub(crate) fn give(end: &mut End, plugin: u64, bytes: &[u8]) {
     let (preamble, rest) = bytes.split_at(preamble(bytes));
     hand(end, &data(plugin, 0, preamble)).unwrap();
@@ -69,7 +70,7 @@ pub(crate) fn data(plugin: u64, offset: u64, data: &[u8]) -> Frame<'_> {
     Frame::Data { plugin, offset, data }
 }
 
-/// Returns all frames that the end sends now.
+/// Returns all frames that are due at this end.
 pub(crate) fn said(end: &mut Exchange) -> Vec<Vec<u8>> {
     let mut said = Vec::new();
     for kind in Kind::ALL {
@@ -92,13 +93,14 @@ pub(crate) fn last_status(end: &End) -> Option<Status> {
 fn frames_before_the_parameter() {
     let mut end = End::new(taking(|_| {}));
     assert_eq!(hand(&mut end, &Frame::Reserved), Err(Violation::Undeclared));
-    // A peer that sends no parameter of the exchange must not send its frames.
+    // A peer that has not declared the exchange's transport parameter must not send exchange
+    // frames.
     end.exchange.handle_parameters(&[0x01, 0x01, 0x05]).unwrap();
     let bytes = bundle(1, 100);
     assert_eq!(hand(&mut end, &Frame::Offer(offer(0, &bytes))), Err(Violation::Undeclared));
     end.exchange.handle_confirmed();
     assert_eq!(said(&mut end.exchange), [] as [Vec<u8>; 0], "nor is anything sent to it");
-    // A truncated parameter must be refused.
+    // A truncated transport parameter must be refused.
     let mut end = End::new(taking(|_| {}));
     let cut = [0xaf, 0x50, 0x4c, 0x02, 1, 1];
     assert_eq!(end.exchange.handle_parameters(&cut), Err(Violation::Cut));
@@ -114,7 +116,7 @@ fn a_wrong_hash() {
     assert_eq!((end.attached.len(), last_status(&end)), (0, Some(Status::Corrupt)));
 }
 
-/// Offers these bytes with their correct hash, and returns the final status.
+/// Offers these bytes with their correct hash, sends them, and returns the final status.
 fn offered(bytes: &[u8]) -> Option<Status> {
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, bytes))).unwrap();
@@ -161,7 +163,7 @@ fn ten_thousand_different_ones() {
     let mut most = 0;
     let mut outcome = Ok(());
     for plugin in 0..10_000u64 {
-        // None of these bundles is ever sent completely.
+        // These bundles are never sent completely.
         let one = offer(plugin, &plugin.to_be_bytes());
         let one = Offer { size: 60_000, preamble: 8_000, ..one };
         outcome = hand(&mut end, &Frame::Offer(one));
@@ -175,7 +177,8 @@ fn ten_thousand_different_ones() {
     assert_eq!(outcome, Err(Violation::PluginId(256)));
     assert!(most <= (256 << 10) * 9 / 8, "{most} bytes kept");
     assert!(said(&mut end.exchange).len() <= 300);
-    // Valid bundles, one after another: no more plugins than the budget permits may run at a time.
+    // Valid bundles are offered one after another. At no time may more plugins run than the limit
+    // permits.
     let mut end = victim();
     for plugin in 0..256 {
         let bytes = bundle(plugin, 10);
@@ -192,7 +195,7 @@ fn data_that_overlaps_and_contradicts() {
     hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
     hand(&mut end, &data(0, 0, &bytes[..preamble(&bytes)])).unwrap();
     for at in (0..bytes.len()).rev().step_by(3) {
-        // Thousands of small overlapping pieces.
+        // The bundle is sent in thousands of small overlapping pieces.
         let piece = &bytes[at..(at + 5).min(bytes.len())];
         hand(&mut end, &data(0, at as u64, piece)).unwrap();
     }
@@ -224,7 +227,7 @@ fn data_beyond_what_was_asked_for() {
     let last = code + 999;
     assert_eq!(hand(&mut end, &data(0, last as u64, &bytes[last..=last])), Ok(()));
     assert_eq!(hand(&mut end, &data(0, last as u64 + 1, b"x")), Err(Violation::BeyondCredit(0)));
-    // Code must not be sent before the manifest was accepted.
+    // The peer must not send the code before the end has accepted the manifest.
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
     assert_eq!(hand(&mut end, &data(0, code as u64, b"x")), Err(Violation::BeyondCredit(0)));
@@ -244,7 +247,7 @@ fn offers_that_contradict() {
     hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
     let other = Offer { size: 5, ..offer(0, &bytes) };
     assert_eq!(hand(&mut end, &Frame::Offer(other)), Err(Violation::OfferTwice(0)));
-    // Many offers that all replace the same plugin must not increase the limits on memory and on
+    // Many offers all replace the same plugin. They must not raise the limits on memory and on
     // running plugins.
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
@@ -269,7 +272,7 @@ fn credit_and_statuses_of_what_was_never_offered() {
     assert_eq!(hand(&mut end, &want(1, 5)), Err(Violation::NotOffered(1)));
     assert_eq!(hand(&mut end, &status(1)), Err(Violation::NotOffered(1)));
     assert_eq!(hand(&mut end, &want(0, size + 1)), Err(Violation::Credit(0)));
-    // However often the peer repeats the same credit, no data may be sent twice.
+    // However often the peer repeats the same credit in WANT frames, no data must be sent twice.
     let mut sent = 0;
     for _ in 0..1000 {
         hand(&mut end, &want(0, size)).unwrap();
@@ -291,17 +294,18 @@ fn credit_and_statuses_of_what_was_never_offered() {
 fn storms_of_detach() {
     let mut end = victim();
     let bytes = bundle(1, 100);
-    // This stays below the rate of frames that is a violation.
+    // This is slower than the rate at which too many frames are a violation.
     for round in 0..60 {
         for plugin in 0..256 {
             hand(&mut end, &Frame::Detach { plugin }).unwrap();
         }
-        // An offer that was withdrawn before it arrived must be ignored.
+        // If the DETACH frame arrives before its OFFER frame, the OFFER must be ignored.
         hand(&mut end, &Frame::Offer(offer(round, &bytes))).unwrap();
     }
     assert_eq!((end.attached.len(), progress(&end.heard).len()), (0, 0));
     assert_eq!(said(&mut end.exchange).len(), 256 + 1, "one answer for each, and the grease");
-    // Repeated DETACH frames for a running plugin must detach it once.
+    // If the peer sends several DETACH frames for a running plugin, the plugin must be detached
+    // once.
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
     give(&mut end, 0, &bytes);

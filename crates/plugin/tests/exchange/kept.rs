@@ -1,4 +1,5 @@
-//! Tests which bundles enter the cache: only bundles that were loaded, and only after loading.
+//! Tests which bundles are put into the cache: only those that were loaded, and only after they
+//! were loaded.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,7 +9,7 @@ use equic_plugin::exchange::{Accepted, Cache, Frame, Loaded, MemoryCache, Status
 use crate::hostile::{give, hand, last_status, offer, victim_of};
 use crate::pair::{bundle, load, taking};
 
-/// A cache that records each `put` among the other events.
+/// A cache that records each `put` in the list of events.
 struct Noting {
     cache: MemoryCache,
     events: Arc<Mutex<Vec<&'static str>>>,
@@ -25,8 +26,8 @@ impl Cache for Noting {
     }
 }
 
-/// Offers and sends a bundle. Returns the loads and puts in order, and the status if the offer is
-/// over.
+/// Offers and sends a bundle. Returns the `load` and `put` calls in their order, and the offer's
+/// status if it has ended.
 fn events(loads: bool, steps: u64, memory: usize) -> (Vec<&'static str>, Option<Status>) {
     let events = Arc::new(Mutex::new(Vec::new()));
     let (noted, kept) = (Arc::clone(&events), Arc::clone(&events));
@@ -53,12 +54,12 @@ fn bundle_is_kept_after_it_was_loaded() {
     let plenty = (1 << 40, 1 << 20);
     assert_eq!(events(true, plenty.0, plenty.1), (vec!["loaded", "kept"], None));
     assert_eq!(events(false, plenty.0, plenty.1), (vec!["loaded"], Some(Status::Failed)));
-    // At first, an address has a quarter of a second's steps. That is enough for the offer, which
-    // costs 300,000 steps, but not for loading.
+    // At first, an address has the steps of a quarter of a second. They are enough for the offer,
+    // which costs 300,000 steps, but not for loading.
     assert_eq!(events(true, 1_300_000, plenty.1), (vec![], Some(Status::Failed)));
 }
 
-/// A plugin that exceeds the memory limit was loaded, but must not enter the cache.
+/// A plugin that exceeds the memory limit is loaded, but its bundle must not be put into the cache.
 #[test]
 fn bundle_whose_plugin_finds_no_memory_is_not_kept() {
     struct Large;

@@ -1,4 +1,5 @@
-//! Tests the exchange between two well-behaved ends over a network that loses and reorders frames.
+//! Tests the plugin exchange between two well-behaved ends. The network between them loses and
+//! reorders frames.
 
 use std::sync::Arc;
 
@@ -85,7 +86,7 @@ fn what_was_fetched_once_is_not_fetched_again() {
         let again = [Progress::Offered, Progress::Cached, Progress::Active];
         assert_eq!(visit(), (0, again.to_vec()));
     }
-    // The cache of another peer must not have the bundle, and a file that was changed on disk must
+    // The cache for another peer must not have the bundle, and a file that was changed on disk must
     // count as missing.
     let hash = *push(1, 30_000).hash();
     let other = FolderCache::open(folder.path(), "../other.test").unwrap();
@@ -127,12 +128,12 @@ fn replaced_and_removed() {
         let heard = progress(&pair.ends[0].heard);
         let replaced = |one: &Progress| matches!(one, Progress::Over(Status::Detached, _));
         assert_eq!(heard.iter().filter(|one| replaced(one)).count(), 1, "seed {seed}");
-        // The end that offered the plugin detaches it.
+        // The plugin is detached by the end that offered it.
         assert!(pair.ends[0].exchange.detach(id(OWN, 1)));
         assert!(!pair.ends[0].exchange.detach(id(OWN, 0)), "it is over");
         pair.run();
         assert_eq!(pair.ends[1].attached, []);
-        // The end that runs the plugin detaches it.
+        // The plugin is detached by the end that runs it.
         pair.ends[0].exchange.offer(push(3, 3000), None);
         pair.run();
         assert!(pair.ends[1].exchange.detach(id(PEER, 2)));
@@ -164,7 +165,7 @@ fn a_plugin_at_both_ends() {
     pair.run();
     assert_eq!(pair.ends[0].attached, [id(OWN, 0)]);
     assert_eq!(pair.ends[1].attached, [id(PEER, 0)]);
-    // If the plugin fails at the peer's end, this end must detach it too.
+    // If a plugin for both ends fails at the peer's end, this end must detach it too.
     pair.ends[1].exchange.on_failed(id(PEER, 0), Status::Failed, "out of steps");
     pair.run();
     assert_eq!(pair.ends[0].attached, []);
@@ -189,7 +190,7 @@ fn who_declares_that_it_takes_nothing_is_offered_nothing() {
         assert!(why.contains(expected), "{why}");
         assert_eq!(progress(&pair.ends[1].heard), []);
     }
-    // The peer's policy grants this class to no author.
+    // The plugin needs a class that the peer's policy grants to no author.
     let tunes = manifest("\"tune\", \"observe\"", "", "");
     let tunes = equic_plugin::pack(&tunes, b"code", Some(&key(7))).unwrap();
     let pushing = config(|config| config.push = vec![Arc::new(Push::new(&tunes).unwrap())]);
@@ -219,7 +220,7 @@ fn no_more_at_a_time_than_the_peer_takes() {
 
 #[test]
 fn refused_by_the_policy_and_the_peer_hears_why() {
-    // The author's key is unknown to the policy, so the plugin may observe but not tune.
+    // The policy does not name the plugin's author, so the plugin may observe but not tune.
     let tunes = manifest("\"tune\", \"observe\"", "", "");
     let tunes = equic_plugin::pack(&tunes, b"code", Some(&key(8))).unwrap();
     let pushing = config(|config| config.push = vec![Arc::new(Push::new(&tunes).unwrap())]);
@@ -228,7 +229,7 @@ fn refused_by_the_policy_and_the_peer_hears_why() {
     let heard = progress(&pair.ends[0].heard);
     let Some((Status::Refused, why)) = over(&heard) else { panic!("{heard:?}") };
     assert!(why.contains("`tune`"), "{why}");
-    // The loader fails, and its reason is longer than a STATUS frame can carry.
+    // The loader fails with a reason that is longer than a STATUS frame can carry.
     let pushing = config(|config| config.push = vec![push(1, 100)]);
     let fails = taking(|config| {
         config.load =

@@ -1,5 +1,5 @@
-//! Tests plugins that one end offers to the other: formats, the exchange without I/O, and exchanges
-//! on connections.
+//! Tests of the plugin exchange, in which one end of a connection offers plugins to the other: the
+//! formats, the state machine without I/O, and exchanges on connections.
 
 mod charges;
 #[path = "../common/mod.rs"]

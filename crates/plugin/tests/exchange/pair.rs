@@ -1,4 +1,4 @@
-//! Two exchanges in memory, connected by a network that loses and reorders frames.
+//! Two plugin exchanges in memory, connected by a network that loses and reorders frames.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +20,7 @@ struct Nothing;
 
 impl Hook for Nothing {}
 
-/// Returns a hook that does nothing, for any plugin.
+/// Loads any plugin as a hook that does nothing.
 pub(crate) fn load(_: &Accepted<'_>) -> Result<Loaded, String> {
     Ok(Loaded { hook: Box::new(Nothing), points: Vec::new(), frames: Vec::new() })
 }
@@ -35,7 +35,7 @@ pub(crate) fn policy() -> Policy {
     Policy::parse(&text).unwrap()
 }
 
-/// Returns a bundle signed by key 7 with `size` bytes of code. The code differs for each number.
+/// Returns a bundle with `size` bytes of code, signed by key 7. Each number gives different code.
 pub(crate) fn bundle(number: u64, size: usize) -> Vec<u8> {
     let mut rng = StdRng::seed_from_u64(number);
     let code: Vec<u8> = (0..size).map(|_| rng.random()).collect();
@@ -46,7 +46,7 @@ pub(crate) fn push(number: u64, size: usize) -> Arc<Push> {
     Arc::new(Push::new(&bundle(number, size)).unwrap())
 }
 
-/// Returns a configuration, and the updates that its listener will receive.
+/// Returns a configuration for an exchange, and the list to which its listener adds updates.
 pub(crate) fn config(set: impl FnOnce(&mut ExchangeConfig)) -> (ExchangeConfig, Heard) {
     let heard = Heard::default();
     let mut config = ExchangeConfig::new(load);
@@ -66,7 +66,7 @@ pub(crate) fn taking(set: impl FnOnce(&mut ExchangeConfig)) -> (ExchangeConfig, 
     })
 }
 
-/// Returns the progress of a plugin, in order.
+/// Returns the progress of a plugin in the order in which it was reported.
 pub(crate) fn progress(heard: &Heard) -> Vec<Progress> {
     heard.lock().unwrap().iter().map(|update| update.progress.clone()).collect()
 }
@@ -82,7 +82,7 @@ impl End {
         End { exchange: Exchange::new(Arc::new(config)), heard, attached: Vec::new() }
     }
 
-    /// Carries out the actions of the exchange: attaches and detaches plugins.
+    /// Attaches and detaches plugins as the exchange requests.
     pub(crate) fn act(&mut self) {
         while let Some(action) = self.exchange.poll_action() {
             match action {
@@ -97,7 +97,7 @@ impl End {
     }
 }
 
-/// Returns encoded transport parameters that contain the one of the exchange.
+/// Returns encoded transport parameters that contain that of the exchange.
 pub(crate) fn declared(config: &ExchangeConfig) -> Vec<u8> {
     let (id, value) = config.parameter();
     let mut bytes = (id | 0x8000_0000).to_be_bytes()[4..].to_vec();
@@ -109,7 +109,8 @@ pub(crate) struct Pair {
     pub(crate) ends: [End; 2],
     rng: StdRng,
     loss: f64,
-    /// Number of bytes sent in DATA frames. The next field counts OFFER frames.
+    /// Number of bundle bytes that were sent in DATA frames. The next field is the number of OFFER
+    /// frames.
     pub(crate) data: usize,
     pub(crate) offers: usize,
     /// Number of WANT frames sent.
@@ -117,7 +118,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Returns two ends, a server and a client, whose handshake is confirmed.
+    /// Connects a server and a client whose handshake is confirmed.
     pub(crate) fn new(
         seed: u64,
         loss: f64,
@@ -135,7 +136,7 @@ impl Pair {
         Pair { ends, rng: StdRng::seed_from_u64(seed), loss, data: 0, offers: 0, wants: 0 }
     }
 
-    /// Passes frames in random order until neither end has a frame to send.
+    /// Delivers frames in random order until neither end has a frame to send.
     pub(crate) fn run(&mut self) {
         let mut flying = Vec::new();
         loop {
@@ -143,8 +144,8 @@ impl Pair {
                 end.act();
                 for kind in Kind::ALL {
                     let mut room = [0; 1150];
-                    // An offer gets the whole room, because it must fit into one frame. Other
-                    // frames get a random room.
+                    // An OFFER frame must fit as a whole, so it gets all the room. Other frames get
+                    // a random amount of room.
                     let least = if kind == Kind::Offer { room.len() } else { 300 };
                     let most = self.rng.random_range(least..=room.len());
                     if let Some((length, sent)) = end.exchange.write(kind, &mut room[..most]) {
@@ -166,7 +167,7 @@ impl Pair {
             let (from, bytes, sent) = flying.swap_remove(self.rng.random_range(0..flying.len()));
             if self.rng.random_bool(self.loss) {
                 self.ends[from].exchange.on_lost(sent);
-                // Sometimes a frame that was reported as lost arrives nevertheless.
+                // In some cases, a frame arrives although it was reported as lost.
                 if self.rng.random_bool(0.7) {
                     continue;
                 }

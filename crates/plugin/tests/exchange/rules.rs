@@ -1,5 +1,5 @@
-//! Tests the rules between plugins of a connection: which plugin replaces which, whose frame types
-//! count, when plugins expire, and how much is compiled.
+//! Tests rules that concern several plugins of a connection: which plugin replaces which, which
+//! frame types an offer may use, when plugins expire, and how much is compiled.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn replacing(plugin: u64, replaces: u64, bytes: &[u8]) -> Frame<'static> {
     Frame::Offer(Offer { replaces: Some(replaces), ..offer(plugin, bytes) })
 }
 
-/// Returns the statuses that the end sends now, with their plugin IDs.
+/// Returns the statuses that are due at this end, with their plugin IDs.
 fn statuses(end: &mut End) -> Vec<(u64, Status)> {
     let said = said(&mut end.exchange);
     let of = |bytes: &Vec<u8>| match Frame::read(bytes).unwrap().0 {
@@ -37,7 +37,7 @@ fn statuses(end: &mut End) -> Vec<(u64, Status)> {
 fn a_plugin_that_overtakes_the_one_whose_place_it_takes() {
     let (first, second) = (bundle(1, 100), bundle(2, 100));
     let both = [(0, Status::Detached), (1, Status::Active)];
-    // The second plugin, which replaces the first, arrives completely before the first does.
+    // The bundle of the second plugin, which replaces the first, arrives before that of the first.
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, &first))).unwrap();
     hand(&mut end, &replacing(1, 0, &second)).unwrap();
@@ -45,7 +45,7 @@ fn a_plugin_that_overtakes_the_one_whose_place_it_takes() {
     give(&mut end, 0, &first);
     assert_eq!(end.attached, [id(Origin::Peer, 1)]);
     assert_eq!(statuses(&mut end), both);
-    // The second plugin runs before the offer of the first arrives.
+    // The second plugin already runs when the offer of the first one, which it replaces, arrives.
     let mut end = victim();
     hand(&mut end, &replacing(1, 0, &second)).unwrap();
     give(&mut end, 1, &second);
@@ -53,7 +53,7 @@ fn a_plugin_that_overtakes_the_one_whose_place_it_takes() {
     give(&mut end, 0, &first);
     assert_eq!(end.attached, [id(Origin::Peer, 1)]);
     assert_eq!(statuses(&mut end), both);
-    // A plugin that is refused must not replace another one.
+    // A plugin that is refused must not detach the plugin that it was to replace.
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, &first))).unwrap();
     hand(&mut end, &replacing(1, 0, b"no bundle")).unwrap();
@@ -75,7 +75,7 @@ fn a_plugin_that_overtakes_two() {
     assert_eq!(end.attached, [id(Origin::Peer, 2)]);
     let gone = [(0, Status::Detached), (1, Status::Detached), (2, Status::Active)];
     assert_eq!(statuses(&mut end), gone);
-    // Two plugins that each replace the other: the first that arrives must run.
+    // Two plugins each replace the other one. The first that arrives must run.
     let mut end = victim();
     hand(&mut end, &replacing(0, 1, &bundles[0])).unwrap();
     hand(&mut end, &replacing(1, 0, &bundles[1])).unwrap();
@@ -107,7 +107,7 @@ fn this_end_of_a_plugin_is_off_before_the_peer_answers() {
     assert!(end.exchange.detach(id(Origin::Own, 0)));
     end.act();
     assert_eq!(end.attached, [], "the peer may never answer");
-    // A late STATUS must not attach the plugin again.
+    // A late STATUS frame must not attach the plugin again.
     let active = Frame::Status { plugin: 0, status: Status::Active, reason: "" };
     hand(end, &active).unwrap();
     assert_eq!(end.attached, []);
@@ -146,8 +146,8 @@ fn a_plugin_expires_while_it_runs() {
     let over: Vec<_> = progress(&pair.ends[0].heard).into_iter().filter_map(over).collect();
     let [(Status::Expired, why)] = &over[..] else { panic!("{over:?}") };
     assert!(why.contains("1893456000"), "{why}");
-    // If the peer's clock is behind, the offerer must still detach its own end when the plugin
-    // expires.
+    // If the peer's clock is behind, the side that offered the plugin must still detach it at its
+    // own end when the plugin expires.
     now.store(expires - 10, Ordering::Relaxed);
     let both = Arc::new(Push::new(&expiring).unwrap().at_both_ends());
     pair.ends[0].exchange.offer(both, None);
@@ -159,7 +159,7 @@ fn a_plugin_expires_while_it_runs() {
     assert_eq!(pair.ends[0].attached, []);
 }
 
-/// A loader that accepts every plugin, and counts the loads.
+/// A loader that accepts every plugin and counts its calls.
 #[derive(Default)]
 struct Counting {
     compiled: AtomicUsize,
@@ -178,8 +178,8 @@ fn a_peer_has_no_more_compiled_than_it_may() {
     let mut end = victim_of(taking(|config| {
         config.load = loader.clone();
         config.compile_limit = 5_000;
-        // The limits are high because the test's clock stands still. With the defaults, 256 offers
-        // at once would be refused.
+        // The limits are high because the time of the test stands still. With the defaults, 256
+        // offers at once would be refused.
         config.policy.as_mut().unwrap().limits.address_steps_per_second = 10_000_000_000;
         config.policy.as_mut().unwrap().limits.process_steps_per_second = 10_000_000_000;
     }));
@@ -194,8 +194,8 @@ fn a_peer_has_no_more_compiled_than_it_may() {
 }
 
 /// A peer reconnects whenever it has used up its offers, and sends ten thousand different valid
-/// bundles. The memory that outlives a connection must stay bounded, and so must the amount
-/// compiled for one connection.
+/// bundles. The memory that remains after a connection must stay bounded, and so must the amount of
+/// code that is compiled for one connection.
 #[test]
 fn ten_thousand_whole_bundles_of_many_connections() {
     let cache = Arc::new(MemoryCache::new(20_000));
@@ -206,8 +206,8 @@ fn ten_thousand_whole_bundles_of_many_connections() {
             config.cache = Some(cache.clone());
             config.load = loader.clone();
             config.compile_limit = 10_000;
-            // The limits are high because the test's clock stands still. With the defaults, this
-            // many offers at once would be refused.
+            // The limits are high because the time of the test stands still. With the defaults,
+            // this many offers at once would be refused.
             config.policy.as_mut().unwrap().limits.address_steps_per_second = 10_000_000_000;
             config.policy.as_mut().unwrap().limits.process_steps_per_second = 10_000_000_000;
         }));

@@ -1,5 +1,6 @@
-//! Tests the frame types that offers allot. Plugins with the same types in their manifests must run
-//! at the same time. An invalid type must be refused before anything is fetched.
+//! Tests the frame types that offers use on the wire. Plugins with the same types in their
+//! manifests must be able to run at the same time. An offer with an invalid type must be refused
+//! before anything of the bundle is fetched.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +17,7 @@ fn id(by: Origin, number: u64) -> PluginId {
     PluginId { by, number }
 }
 
-/// Returns a bundle with two frame types. Its manifest differs for each number.
+/// Returns a bundle whose plugin defines two frame types. Each number gives a different manifest.
 fn with_frames(number: u64) -> Vec<u8> {
     let frames = "[[frames]]\ntype = 0x1f00\nack-eliciting = true\n\
                   [[frames]]\ntype = 0x41\nack-eliciting = true\n";
@@ -32,10 +33,10 @@ fn push(number: u64) -> Arc<Push> {
     Arc::new(Push::new(&with_frames(number)).unwrap().at_both_ends())
 }
 
-/// For each loaded plugin: the side that offered it, and its frame types on the wire.
+/// The loaded plugins: for each, the side that offered it, and its frame types on the wire.
 type Allotted = Arc<Mutex<Vec<(Origin, Vec<u64>)>>>;
 
-/// Returns an end that accepts such plugins, and offers those in `push`.
+/// Returns the configuration of an end that accepts such plugins, and offers those in `push`.
 fn end(push: Vec<Arc<Push>>) -> ((ExchangeConfig, Heard), Allotted) {
     let allotted = Allotted::default();
     let loaded = allotted.clone();
@@ -50,7 +51,7 @@ fn end(push: Vec<Arc<Push>>) -> ((ExchangeConfig, Heard), Allotted) {
     (config, allotted)
 }
 
-/// Returns the frame types of the plugins that `by` offered and that this end has loaded, sorted.
+/// Returns the sorted frame types of the plugins that `by` offered and that this end has loaded.
 fn types(of: &Allotted, by: Origin) -> Vec<Vec<u64>> {
     let all = of.lock().unwrap();
     let mut types: Vec<Vec<u64>> =
@@ -73,8 +74,8 @@ fn plugins_that_name_the_same_types_run_beside_one_another() {
                 .flat_map(|by| (0..3).map(move |n| id(by, n)));
             assert_eq!(end.attached, all.collect::<Vec<_>>(), "seed {seed}");
         }
-        // Both ends must use the same types for each plugin. The check below requires that no two
-        // plugins share a type.
+        // Both ends must use the same types for each plugin. The check after this loop requires
+        // that no two plugins share a type.
         for (ours, theirs) in [(&servers, &clients), (&clients, &servers)] {
             assert_eq!(types(ours, Origin::Own), types(theirs, Origin::Peer), "seed {seed}");
         }
@@ -87,7 +88,8 @@ fn plugins_that_name_the_same_types_run_beside_one_another() {
             types(&clients, Origin::Own).contains(&vec![0x1f00, 0x40]),
             "named, where it can be"
         );
-        // A plugin that replaces another one may reuse its types. No other plugin may.
+        // A plugin that replaces another one may reuse its frame types. No other plugin may use
+        // them.
         pair.ends[0].exchange.offer(push(7), Some(id(Origin::Own, 1)));
         pair.run();
         assert!(pair.ends[1].attached.contains(&id(Origin::Peer, 3)), "seed {seed}");
@@ -134,7 +136,7 @@ fn what_may_not_be_allotted_is_refused_before_anything_is_fetched() {
             panic!("{why}: {:?}", progress(&victim.heard))
         };
         assert!(said.contains(why), "{said}");
-        // The connection must stay usable: another plugin is accepted.
+        // The connection must remain usable, so that another plugin is accepted.
         hand(&mut victim, &with(2, &[0x1f01, 0x41])).unwrap();
         give(&mut victim, 2, &bytes);
         assert_eq!(victim.attached.len(), 2);

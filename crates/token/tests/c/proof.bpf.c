@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* A program that uses all of proof.h, for a test that compiles it for BPF. */
+/* A BPF program that uses everything in proof.h. A test compiles it. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -12,7 +12,7 @@ struct {
 	__type(value, struct equic_proof_ring);
 } ring_map SEC(".maps");
 
-/* The format of a service's IDs, which user space sets. The compiler must not know its value. */
+/* The format of a service's IDs. User space sets it, so the compiler must not know its value. */
 struct equic_proof_id_format format = {};
 
 SEC("xdp")

@@ -1,7 +1,6 @@
-//! A gateway in user space, for tests of servers: like the XDP program, it answers Initial packets
-//! without a token with Retry packets, and passes valid packets on. For the server, its clients
-//! have the addresses of the sockets that it creates for them, and its tokens contain these
-//! addresses.
+//! A gateway in user space, for tests of servers. Like the XDP program, it answers Initial packets
+//! without a token with Retry packets, and forwards valid packets. It opens a socket for each
+//! client. The server sees that socket's address as the client's, so the tokens contain it.
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -13,10 +12,10 @@ use std::time::Duration;
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use equic_token::{ConnectionId, IdFormat, IdGenerator, KeyRing, RetryToken};
 
-/// Name of the service of the servers.
+/// Name of the service to which the servers belong.
 pub(crate) const SERVICE: &str = "web";
 
-/// Packets seen, by kind.
+/// Number of packets seen, by kind.
 #[derive(Default)]
 pub(crate) struct Counts {
     /// Retry packets.
@@ -25,19 +24,19 @@ pub(crate) struct Counts {
     pub(crate) proved: AtomicUsize,
     /// Initial packets with an invalid token.
     pub(crate) refused: AtomicUsize,
-    /// Short headers with a valid connection ID.
+    /// Short header packets with a valid connection ID.
     pub(crate) ids: AtomicUsize,
-    /// Short headers with an invalid connection ID, which are dropped.
+    /// Short header packets with an invalid connection ID, which are dropped.
     pub(crate) forged_ids: AtomicUsize,
 }
 
-/// The running gateway. Dropping it ends it.
+/// A running gateway. Dropping it stops it.
 pub(crate) struct Gateway {
     /// Address that clients send to.
     pub(crate) address: SocketAddr,
     pub(crate) counts: Arc<Counts>,
-    /// True if the server counts as dead: its clients get stateless resets, and no packet reaches
-    /// it.
+    /// True if the gateway must consider the server dead: the gateway then sends stateless resets
+    /// and forwards no packets.
     pub(crate) dead: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -45,7 +44,7 @@ pub(crate) struct Gateway {
 
 struct Work {
     ring: KeyRing,
-    /// `None` if the server cannot choose its IDs.
+    /// Format of the server's connection IDs, or `None` if the server cannot choose them.
     ids: Option<IdFormat>,
     retry_ids: IdGenerator,
     server: SocketAddr,
@@ -56,7 +55,7 @@ struct Work {
     clients: Mutex<HashMap<SocketAddr, Arc<UdpSocket>>>,
 }
 
-/// How long a thread waits for a packet before it checks whether it must end.
+/// How long a thread waits for a packet before it checks whether it must stop.
 const LOOK: Duration = Duration::from_millis(20);
 
 fn socket() -> Arc<UdpSocket> {
@@ -99,7 +98,8 @@ impl Drop for Gateway {
 
 /// Returns DCID, SCID and token of an Initial packet of version 1.
 fn initial(packet: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    // A returning client may clear the Fixed Bit (RFC 9287).
+    // The first byte is not checked exactly, because a returning client may clear the Fixed Bit
+    // (RFC 9287).
     if packet.first()? & 0xb0 != 0x80 || packet.get(1..5)? != [0, 0, 0, 1] {
         return None;
     }
@@ -119,7 +119,7 @@ fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(usize::from(*length))
 }
 
-/// Returns a Retry packet: RFC 9000 s.17.2.5, RFC 9001 s.5.8.
+/// Returns a Retry packet (RFC 9000 s.17.2.5, RFC 9001 s.5.8).
 fn retry(original: &[u8], client: &[u8], source: &[u8], token: &[u8]) -> Vec<u8> {
     let length = |id: &[u8]| u8::try_from(id.len()).expect("at most 20 bytes");
     let mut packet = vec![0xf0, 0, 0, 0, 1, length(client)];
@@ -151,8 +151,8 @@ impl Work {
         }
     }
 
-    /// Returns the socket that represents a client to the server, and starts a thread for the way
-    /// back.
+    /// Returns the socket that represents a client to the server. For a new client, starts a thread
+    /// that forwards the server's packets to the client.
     fn behind(
         self: &Arc<Work>,
         from: SocketAddr,
@@ -198,7 +198,8 @@ impl Work {
                 }
             }
         } else if let Some((dcid, scid, token)) = initial(packet) {
-            // No token, or one of a NEW_TOKEN frame, which only the server can check.
+            // The packet has no token, or one from a NEW_TOKEN frame, which only the server can
+            // check.
             if token.first().is_none_or(|first| first & 0x80 != 0) {
                 let source = self.retry_ids.generate();
                 let original = ConnectionId::new(dcid).expect("at most 20 bytes");
@@ -210,7 +211,8 @@ impl Work {
                 let _ = self.front.send_to(&answer, from);
                 return;
             }
-            // The DCID is the server's own ID once it has answered (RFC 9000 s.7.2).
+            // The Destination Connection ID is not compared with the token, because a client uses
+            // the server's own ID once the server has answered (RFC 9000 s.7.2).
             let token = RetryToken::authenticate(&self.ring, self.ring.now(), token);
             if token.is_ok_and(|token| token.client == client) {
                 self.counts.proved.fetch_add(1, SeqCst);

@@ -1,4 +1,5 @@
-//! Box plots with all points, one row for each pair, and ratios with their intervals.
+//! Draws box plots with all points, one row for each pair of client and server, and ratios with
+//! their intervals.
 
 use equic_report::stats::Sample;
 
@@ -14,7 +15,8 @@ const TOP: f64 = 8.0;
 /// Ratios.
 const TIMES: Scale = Scale { unit: "times", factor: 1.0, digits: 2 };
 
-/// Returns a pair's name: one word if both ends are the same.
+/// Returns the name of a pair of client and server, or one name if both are the same
+/// implementation.
 pub(super) fn pair(row: &Row) -> String {
     if row.key.client == row.key.server {
         row.key.client.clone()
@@ -23,8 +25,8 @@ pub(super) fn pair(row: &Row) -> String {
     }
 }
 
-/// Draws a row for each pair that has figures or failures. `name` returns the text to the left of
-/// it.
+/// Draws one line for each pair that has figures or failures. `name` returns the text to the left
+/// of the line.
 pub(super) fn boxes(rows: &[&Row], label: &str, name: impl Fn(&Row) -> String) -> String {
     let shown: Vec<&&Row> =
         rows.iter().filter(|row| row.value.is_some() || !row.faults.is_empty()).collect();
@@ -47,7 +49,7 @@ pub(super) fn boxes(rows: &[&Row], label: &str, name: impl Fn(&Row) -> String) -
             (None, Some(_)) => ("note warn", "two modes".to_owned()),
             (None, None) => continue,
         };
-        // A note may be cut off here. The table has its whole text.
+        // A long note is cut off here. The table shows the whole text.
         let note: String = note.chars().take(26).collect();
         shapes += &text(class, WIDTH - RIGHT + 10.0, y + 4.0, &note);
     }
@@ -69,7 +71,8 @@ fn one(row: &Row, axis: &Axis, scale: Scale, y: f64) -> String {
     let mut shapes = line("whisker", at(value.min), y, at(value.max), y);
     shapes += &rect("box", lower, y - 7.0, upper - lower, 14.0, &title);
     for point in &row.points {
-        // Points of different rounds are moved apart.
+        // Points of different rounds are moved apart vertically, so that they do not hide each
+        // other.
         let shift = (point.round.rem_euclid(5) - 2) as f64 * 2.4;
         let title = format!("round {}: {}", point.round, scale.with_unit(point.value));
         shapes += &dot("point", at(point.value), y + shift, 2.0, &title);
@@ -82,7 +85,8 @@ fn one(row: &Row, axis: &Axis, scale: Scale, y: f64) -> String {
     shapes
 }
 
-/// Draws the ratios to TCP with TLS and their intervals. Empty without ratios.
+/// Draws the ratios to TCP with TLS and their intervals. Returns an empty text if there are no
+/// ratios.
 pub(super) fn ratios(rows: &[&Row], label: &str) -> String {
     let shown: Vec<&&Row> = rows.iter().filter(|row| row.to_tcp.is_some()).collect();
     if shown.is_empty() {

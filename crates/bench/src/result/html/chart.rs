@@ -1,8 +1,8 @@
-//! Shapes that the plots of the page share. Lengths are in pixels of the viewBox.
+//! Shapes that all plots of `report.html` use. Lengths are in pixels of the viewBox.
 
 use super::text::esc;
 
-/// Extent of an axis, in values and in pixels.
+/// A plot's axis: its range of values, and its range in pixels.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Axis {
     pub low: f64,
@@ -20,7 +20,7 @@ impl Axis {
         Axis { low: 0.0, high: (high / step).ceil() * step, from, to, logarithmic: false }
     }
 
-    /// Returns the position of a value, in pixels.
+    /// Returns the position of a value on the axis, in pixels.
     pub(super) fn at(&self, value: f64) -> f64 {
         let part = if self.logarithmic {
             (value / self.low).ln() / (self.high / self.low).ln()
@@ -30,7 +30,7 @@ impl Axis {
         self.from + part * (self.to - self.from)
     }
 
-    /// Returns round numbers along a linear axis.
+    /// Returns round numbers along a linear axis, for its ticks.
     pub(super) fn ticks(&self) -> Vec<f64> {
         let step = step(self.high - self.low);
         let count = ((self.high - self.low) / step + 1e-9).floor() as usize;
@@ -38,7 +38,7 @@ impl Axis {
     }
 }
 
-/// Returns a round step that divides `range` into about five.
+/// Returns a round number that divides `range` into about five steps.
 fn step(range: f64) -> f64 {
     let raw = range / 5.0;
     let power = 10_f64.powf(raw.log10().floor());
@@ -46,7 +46,7 @@ fn step(range: f64) -> f64 {
     steps.into_iter().map(|step| step * power).find(|step| *step >= raw * 0.999).unwrap_or(raw)
 }
 
-/// Formats a value with as many decimals as a step of this axis needs.
+/// Formats a value with as many decimals as the distance of two ticks on this axis needs.
 pub(super) fn tick_text(axis: &Axis, value: f64) -> String {
     let step = step(axis.high - axis.low);
     let decimals = (0..6).find(|digits| {

@@ -1,4 +1,4 @@
-//! Division of CPU time: stacked bars of client and server.
+//! Draws the division of CPU time as stacked bars of client and server.
 
 use super::boxes::pair;
 use super::chart::{Axis, figure, rect, text, x_axis};
@@ -13,15 +13,15 @@ const WIDTH: f64 = 860.0;
 const LEFT: f64 = 190.0;
 const RIGHT: f64 = 80.0;
 const TOP: f64 = 8.0;
-/// Top of the bars if there is a legend above them.
+/// Position of the top of the bars if there is a legend above them, in pixels.
 const LEGEND: f64 = 34.0;
 const ROW: f64 = 44.0;
 
-/// CSS classes of the parts, in the order in which they are stacked.
+/// CSS classes of the parts of a bar, in the order in which they are stacked.
 const CLASSES: [&str; 4] = ["p0", "p1", "p2", "p3"];
 
-/// Draws two bars for each pair: CPU time of the client and of the server, divided if there is a
-/// profile.
+/// Draws two bars for each pair, with the CPU time of the client and of the server. If there is a
+/// profile, the bars are divided.
 pub(super) fn cpu(rows: &[&Row], profiles: &[Profiled], label: &str) -> String {
     let shown: Vec<&&Row> =
         rows.iter().filter(|row| row.client_cpu.is_some() && row.server_cpu.is_some()).collect();
@@ -33,7 +33,7 @@ pub(super) fn cpu(rows: &[&Row], profiles: &[Profiled], label: &str) -> String {
     };
     let most = shown.iter().map(largest).fold(0.0, f64::max) * scale.factor;
     let axis = Axis::from_zero(most, LEFT, WIDTH - RIGHT);
-    // Without a legend, the bars start at the top.
+    // Without a legend, the bars start at the top of the plot.
     let known = |row: &&&Row| profiles.iter().any(|profile| profile.key == row.key);
     let top = if shown.iter().any(known) { LEGEND } else { TOP };
     let bottom = top + ROW * shown.len() as f64;
@@ -95,7 +95,8 @@ fn legend() -> String {
     shapes
 }
 
-/// Returns the same as a table, for the rows with a profile. Empty without a profile.
+/// Returns the division of CPU time as a table, for the rows with a profile. Returns an empty text
+/// if there is no profile.
 pub(super) fn split(rows: &[&Row], profiles: &[Profiled], caption: &str) -> String {
     let parts = parts(rows, profiles);
     let Some(first) = parts.first() else { return String::new() };

@@ -1,4 +1,5 @@
-//! Facts to judge and repeat a run: failures, settings in force, the machine, commands.
+//! The page's facts for judging and repeating a run: failures, settings in force, the machine,
+//! commands.
 
 use serde_json::Value;
 
@@ -7,7 +8,7 @@ use crate::Effective;
 use crate::result::show::{self, MEBIBYTES};
 use crate::result::summary::Summary;
 
-/// Maximum number of values of one end that are shown.
+/// Maximum number of values that are shown of one setting of a server or client.
 const MOST: usize = 3;
 
 /// Returns a list of failures with their reasons, or a sentence if nothing failed.
@@ -41,7 +42,7 @@ pub(super) fn failures(summary: &Summary) -> String {
     html + "</tbody></table></div>\n"
 }
 
-/// Returns the implementations, and the settings in force at each end.
+/// Returns a table of the implementations, and of the settings in force at server and client.
 pub(super) fn implementations(summary: &Summary) -> String {
     let mut html = String::from(
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Implementations\"><table>\
@@ -79,7 +80,8 @@ pub(super) fn implementations(summary: &Summary) -> String {
     html + "</tbody></table></div>\n"
 }
 
-/// Returns table cells with every value of an end, or `None` if it reported nothing.
+/// Returns table cells with all values of the settings at an endpoint, or `None` if it reported
+/// nothing.
 fn in_force(all: &[&Effective]) -> Option<String> {
     let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
     let cell = |class: &str, of: &dyn Fn(&Effective) -> String| {
@@ -89,7 +91,7 @@ fn in_force(all: &[&Effective]) -> Option<String> {
                 values.push(value);
             }
         }
-        // The values of a sweep are in its own tables.
+        // The values of a sweep are shown in the sweep's own tables.
         let text = if values.len() > MOST { "swept".to_owned() } else { values.join(", ") };
         format!("<td{class}>{}</td>", esc(&text))
     };
@@ -116,8 +118,8 @@ fn in_force(all: &[&Effective]) -> Option<String> {
     (!all.is_empty()).then(|| cells.concat())
 }
 
-/// Returns the findings of the doctor: `what`, `found`, its advice `help`, and whether it is
-/// `serious`.
+/// Returns the findings of the doctor as a list. The keys of a finding are `what`, `found`, `help`
+/// (the advice) and `serious`.
 pub(super) fn doctor(findings: &Value) -> String {
     let Some(findings) = findings.as_array() else { return String::new() };
     let mut html = String::from("<h3>Findings of the doctor</h3>\n");
@@ -143,7 +145,7 @@ pub(super) fn doctor(findings: &Value) -> String {
     html + "</ul>\n"
 }
 
-/// Formats any JSON as lists of names and values.
+/// Formats any JSON value as nested lists of names and values.
 pub(super) fn value(json: &Value, depth: usize) -> String {
     match json {
         Value::Null => "\u{2013}".to_owned(),
@@ -152,7 +154,7 @@ pub(super) fn value(json: &Value, depth: usize) -> String {
             let items: Vec<String> = list.iter().map(|item| value(item, depth)).collect();
             items.join(", ")
         }
-        // Limits the recursion. Deeper values are printed as JSON.
+        // Deeper values are printed as JSON, to limit the recursion.
         Value::Array(_) | Value::Object(_) if depth > 4 => esc(&json.to_string()),
         Value::Array(list) => {
             let items = list.iter().map(|item| format!("<li>{}</li>", value(item, depth + 1)));
@@ -168,7 +170,7 @@ pub(super) fn value(json: &Value, depth: usize) -> String {
     }
 }
 
-/// Returns the command of the run, and commands to use its result.
+/// Returns the command of the run, and commands that show or compare its result.
 pub(super) fn commands(summary: &Summary) -> String {
     let command = match &summary.manifest["command"] {
         Value::Array(words) => {

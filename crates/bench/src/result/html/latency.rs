@@ -1,10 +1,10 @@
-//! Latency under load: small exchanges without and during a bulk download.
+//! Shows latency under load: small exchanges without and during a bulk download.
 
 use super::text::esc;
 use crate::result::latency::{columns, measured, title};
 use crate::result::summary::Row;
 
-/// Returns a table of the rows with such times. Empty without any.
+/// Returns a table of the rows with latency under load, or an empty text without such rows.
 pub(super) fn latency(rows: &[Row]) -> String {
     if measured(rows).next().is_none() {
         return String::new();

@@ -1,4 +1,5 @@
-//! The matrix of clients and servers as a table coloured by its figures, and the list of pairs.
+//! The matrix of clients and servers, a table that is coloured by its figures, and the list of
+//! pairs.
 
 use equic_report::number::MISSING;
 
@@ -56,7 +57,8 @@ fn cell(row: &Row, scale: Scale, (low, high): (f64, f64), number: usize) -> Stri
         };
         return format!("<td class=\"{class}\"><a href=\"#{href}\">{}</a></td>", esc(text));
     };
-    // Relative to the range of the table. The smallest value also has a slight colour.
+    // The colour is relative to the range of values in the table. The smallest value also has a
+    // slight colour.
     let part = if high > low { (value.median - low) / (high - low) } else { 1.0 };
     let part = if row.less_is_better() { 1.0 - part } else { part };
     let heat = 8.0 + 92.0 * part;
@@ -81,7 +83,8 @@ fn cell(row: &Row, scale: Scale, (low, high): (f64, f64), number: usize) -> Stri
 /// Number of columns of the table of pairs.
 const COLUMNS: usize = 14;
 
-/// Returns a table with a line for each pair with all its figures, followed by a line of notes.
+/// Returns a table of pairs. Each pair has a line with all its figures, followed by a line of
+/// notes.
 pub(super) fn pairs(rows: &[Row], caption: &str, first: usize) -> String {
     let scale = Scale::of(rows);
     let cpu = Scale::cpu_of(rows);
@@ -169,7 +172,7 @@ pub(super) fn pairs(rows: &[Row], caption: &str, first: usize) -> String {
             html += &format!("<td>{cell}</td>");
         }
         html += "</tr>\n";
-        // Notes have their own line, because a column at the right end of a wide table is cut off.
+        // Notes have a separate line, because the last column of a wide table is cut off.
         let notes = notes(row, scale);
         if !notes.is_empty() {
             html += &format!(

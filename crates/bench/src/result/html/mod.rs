@@ -1,9 +1,10 @@
-//! `report.html`: a result as one self-contained page, without network access and without scripts.
+//! Creates `report.html`, which shows a result as one self-contained page, without network access
+//! and without scripts.
 //!
 //! `matrix.rs`: coloured tables. `boxes.rs`, `sweep.rs`, `cpu.rs`: plots, based on `chart.rs`.
-//! `plots.rs`: the same plots as files. `facts.rs`: everything in words. `text.rs`: escapes foreign
-//! text, so that it never becomes markup. The page's Content Security Policy also forbids scripts
-//! and external resources, as a second line of defence.
+//! `plots.rs`: the same plots as files. `facts.rs`: everything in words. `text.rs`: escapes text
+//! from other programs, so that it never becomes markup. The page's Content Security Policy also
+//! forbids scripts and external resources, as a second line of defence.
 
 mod boxes;
 mod chart;
@@ -29,14 +30,14 @@ pub use plots::{PagePlot, plots};
 pub(crate) use text::esc;
 
 const STYLE: &str = include_str!("style.css");
-/// Style of the plots, which are also separate files.
+/// Style sheet of the plots, which are also written as separate files.
 const PLOT: &str = include_str!("plot.css");
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
-/// If there are more pairs than this, the first plot only has those with the same implementation at
-/// both ends.
+/// If there are more pairs than this, the first plot shows only pairs with the same implementation
+/// at both ends.
 const MANY: usize = 14;
 
-/// Returns the page.
+/// Returns `report.html` for a summary.
 #[must_use]
 pub fn page(summary: &Summary) -> String {
     let mut sections: Vec<Section> = Vec::new();
@@ -69,9 +70,9 @@ pub fn page(summary: &Summary) -> String {
     document(summary, &sections)
 }
 
-/// A section of the page.
+/// A section of `report.html`.
 struct Section {
-    /// Short title for the table of contents.
+    /// Short title of the section for the table of contents.
     short: String,
     title: String,
     content: String,
@@ -87,7 +88,7 @@ impl Section {
     }
 }
 
-/// Returns a short name of the place.
+/// Returns a short name for a combination of workload, protocol, path and settings.
 fn short(place: &Place<'_>) -> String {
     format!("{} {} {}", place.workload, place.protocol, place.path)
 }
@@ -161,9 +162,9 @@ fn overview(summary: &Summary) -> String {
     html
 }
 
-/// Returns the fastest download by one of these protocols. A figure with a doubted clock is the
-/// fastest only if there is no other figure. It then carries its mark. If a doubted figure would
-/// have been the fastest, it is named as "not ranked".
+/// Returns the fastest download by one of these protocols. A figure with a doubted clock is chosen
+/// only if there is no other figure, and then carries its mark. If a doubted figure would have been
+/// the fastest, the text names it as "not ranked".
 fn fastest(summary: &Summary, protocols: &[&str]) -> Option<String> {
     let downloads = || {
         let is_download = |row: &&Row| {
@@ -229,7 +230,7 @@ fn place(rows: &[Row], summary: &Summary, number: usize) -> String {
     html + &matrix::pairs(rows, &title, number)
 }
 
-/// Tables that differ in the value of a swept setting, with the number of their first row.
+/// Tables that differ only in the value of a swept setting, with the number of their first row.
 struct Sweep<'a> {
     place: Place<'a>,
     tables: Vec<(usize, &'a [Row])>,
@@ -273,7 +274,7 @@ fn machine(summary: &Summary) -> String {
     let mut rest = manifest.clone();
     let mut html = facts::doctor(&rest.remove("findings").unwrap_or_default());
     rest.remove("command");
-    // These lists are long and rarely needed, so they come last and are collapsed.
+    // These lists are long and rarely needed, so the page shows them last and collapsed.
     let long = ["cpu_flags", "programs", "locks"].map(|name| (name, rest.remove(name)));
     html += "<h3>Manifest</h3>\n";
     html += &facts::value(&Value::Object(rest), 0);

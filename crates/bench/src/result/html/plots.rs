@@ -1,14 +1,14 @@
-//! Extracts the plots of the page as separate SVG documents.
+//! Extracts the plots of `report.html` as separate SVG documents.
 
 use super::{PLOT, STYLE};
 
 /// Maximum length of a file name without its extension.
 const NAME: usize = 100;
 
-/// A plot of the page.
+/// A plot of `report.html`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PagePlot {
-    /// File name without its extension: letters, digits and hyphens.
+    /// Name of the file without its extension. It consists of letters, digits and hyphens.
     pub name: String,
     /// The SVG document.
     pub svg: String,
@@ -16,8 +16,9 @@ pub struct PagePlot {
     pub size: (f32, f32),
 }
 
-/// Returns the plots of a page. They are extracted from the page, so that page and files cannot
-/// differ. Foreign text in the page is escaped, so only a plot can begin with this tag.
+/// Returns the plots of a page. They are extracted from the finished page, so that the page and the
+/// files cannot differ. Text from other programs is escaped in the page, so only a plot can begin
+/// with this tag.
 #[must_use]
 pub fn plots(page: &str) -> Vec<PagePlot> {
     let style = style();
@@ -43,7 +44,7 @@ fn one(part: &str, style: &str) -> Option<PagePlot> {
     let (width, height) = size.split_once(' ')?;
     let (_, rest) = rest.split_once('>')?;
     let (shapes, _) = rest.split_once("</svg>")?;
-    // XML permits these characters neither directly nor as references.
+    // These characters are removed, because XML permits them neither directly nor as references.
     let shapes = shapes.replace(['\u{fffe}', '\u{ffff}'], "");
     let label = label.replace(['\u{fffe}', '\u{ffff}'], "");
     let svg = format!(
@@ -56,8 +57,8 @@ fn one(part: &str, style: &str) -> Option<PagePlot> {
     Some(PagePlot { name: file_name(&label), svg, size })
 }
 
-/// Returns a label in lower case, with hyphens instead of characters that are neither letters nor
-/// digits.
+/// Returns a label as a file name: in lower case, with hyphens instead of characters that are
+/// neither letters nor digits.
 fn file_name(label: &str) -> String {
     let mut name = String::new();
     for c in label.chars() {
@@ -74,8 +75,8 @@ fn file_name(label: &str) -> String {
     if name.is_empty() { "plot".to_owned() } else { name.to_owned() }
 }
 
-/// Returns the page's style of plots in light colours, without CSS variables, because most SVG
-/// programs do not support them.
+/// Returns the page's style sheet of plots in light colours. CSS variables are replaced, because
+/// most SVG programs do not support them.
 fn style() -> String {
     let light = STYLE.split_once('}').map_or("", |(root, _)| root);
     let mut variables: Vec<(&str, &str)> = light
@@ -83,7 +84,7 @@ fn style() -> String {
         .filter_map(|one| one.trim().strip_prefix("--")?.split_once(':'))
         .map(|(name, value)| (name.trim(), value.trim()))
         .collect();
-    // The order of the names does not matter: `var(` and `)` delimit each name.
+    // The variables can be replaced in any order, because `var(` and `)` delimit each name.
     variables.sort_unstable();
     let mut style = String::new();
     for rule in PLOT.lines().filter(|rule| !rule.contains("{ --c:")) {

@@ -1,4 +1,5 @@
-//! Plots the figures over a swept setting: lines with intervals if its values are numbers.
+//! Plots the figures against a swept setting: as lines with intervals if the values of the setting
+//! are numbers.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +17,11 @@ const LEFT: f64 = 60.0;
 const RIGHT: f64 = 170.0;
 const TOP: f64 = 28.0;
 const BOTTOM: f64 = 56.0;
-/// Number of colours. Each has its own marker: see style.css.
+/// Number of line colours. Each colour has a separate marker, see style.css.
 const SERIES: usize = 8;
 
-/// Draws rows that differ in `knobs` and in their implementations: lines over one setting whose
-/// values are numbers, otherwise box plots.
+/// Draws rows that differ in the settings `knobs` and in their implementations: as lines if there
+/// is one setting whose values are numbers, otherwise as box plots.
 pub(super) fn sweep(rows: &[&Row], knobs: &[&str], label: &str) -> String {
     let [knob] = knobs else { return by_name(rows, label) };
     let number = |row: &&Row| row.key.point.get(*knob).and_then(|value| value.parse::<f64>().ok());
@@ -39,7 +40,7 @@ pub(super) fn sweep(rows: &[&Row], knobs: &[&str], label: &str) -> String {
 }
 
 fn by_name(rows: &[&Row], label: &str) -> String {
-    // Points of the same pair are adjacent.
+    // Sorts the rows so that points of the same pair are adjacent.
     let mut rows = rows.to_vec();
     rows.sort_by_key(|row| pair(row));
     boxes(&rows, label, |row| format!("{}, {}", pair(row), show::point(&row.key.point)))
@@ -87,7 +88,7 @@ fn lines(
             points.iter().filter(|(_, row)| row.value.is_some()).copied().collect();
         let Some((_, last)) = known.last() else { continue };
         shapes += &curve(&known, &class, &x, &y, scale);
-        // A doubt about one point applies to the line.
+        // If the clock is doubted at one point, the whole line is marked.
         let doubted = known.iter().any(|(_, row)| row.clock_is_doubted());
         let name = if doubted { format!("\u{2020} {name}") } else { name.clone() };
         any_doubted |= doubted;
@@ -103,7 +104,7 @@ fn lines(
     figure(WIDTH, HEIGHT, label, caption, &shapes)
 }
 
-/// Formats a value on the axis. An MTU is shown in bytes, without rounding.
+/// Formats a value of the swept setting for the axis. An MTU is shown in bytes, without rounding.
 fn value(knob: &str, value: f64) -> String {
     let text = match knob {
         "mtu" => format!("{value}"),
@@ -113,7 +114,7 @@ fn value(knob: &str, value: f64) -> String {
     text.trim().to_owned()
 }
 
-/// Returns the title of the axis.
+/// Returns the title of the axis for a swept setting.
 fn axis(knob: &str) -> &str {
     match knob {
         "mtu" => "mtu: largest UDP payload, or TCP segment (bytes)",
@@ -146,7 +147,7 @@ fn curve(points: &[(f64, &Row)], class: &str, x: &Axis, y: &Axis, scale: Scale) 
     format!(r#"<g class="{class}"><path class="stroke" d="{path}"/>{marks}</g>"#)
 }
 
-/// Draws the names at the ends of lines, moved apart if they would overlap.
+/// Draws the names at the right ends of lines, moved apart if they would overlap.
 fn names(mut ends: Vec<(f64, String, String)>, x: f64) -> String {
     const APART: f64 = 17.0;
     ends.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -155,7 +156,7 @@ fn names(mut ends: Vec<(f64, String, String)>, x: f64) -> String {
         *y = y.max(free);
         free = *y + APART;
     }
-    // Moves names up that are now below the plot.
+    // Moves up the names that are below the plot after the first pass.
     let mut limit = HEIGHT - BOTTOM;
     for (y, ..) in ends.iter_mut().rev() {
         *y = y.min(limit);

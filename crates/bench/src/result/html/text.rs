@@ -1,7 +1,7 @@
-//! Escapes text that is not ours, so that names and reasons never become markup.
+//! Escapes text from other programs, so that names and reasons never become markup.
 
-/// Escapes text for content and quoted attributes. Control characters and those that change the
-/// writing direction become visible escapes.
+/// Escapes text for element content and quoted attributes. Control characters, and characters that
+/// change the writing direction, become visible escapes.
 pub(crate) fn esc(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -23,13 +23,13 @@ fn is_direction(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Returns a name for `id` and `href="#"` of letters, digits and hyphens. `number` distinguishes
-/// texts that would give the same name.
+/// Returns a name for `id` and `href="#"` that consists of letters, digits and hyphens. `number`
+/// distinguishes texts that would give the same name.
 pub(super) fn anchor(kind: &str, number: usize) -> String {
     format!("{kind}-{number}")
 }
 
-/// Returns a link if the URL leads to a web page, otherwise only the text.
+/// Returns a link if the URL begins like that of a web page, otherwise only the text.
 pub(super) fn link(url: &str, text: &str) -> String {
     if url.starts_with("https://") || url.starts_with("http://") {
         format!("<a href=\"{}\" rel=\"noreferrer\">{}</a>", esc(url), esc(text))

@@ -1,8 +1,9 @@
-//! Classification of samples by the names of functions and files.
+//! Classifies samples by the names of functions and files.
 //!
-//! In the program, the innermost function with a known name decides: `memcpy` called by a cipher is
-//! crypto. In the kernel, the system call and the networking code decide. The names are those of
-//! ring, AWS-LC, BoringSSL, OpenSSL, Go and Linux.
+//! If the program itself was running, the innermost function with a known name decides. For
+//! example, a `memcpy` that a cipher calls counts as crypto. In the kernel, the system call and the
+//! networking code decide. The lists contain names of ring, AWS-LC, BoringSSL, OpenSSL, Go and
+//! Linux.
 
 use super::Split;
 use super::script::{Frame, Stack};
@@ -10,19 +11,19 @@ use super::script::{Frame, Stack};
 /// Kind of work of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Ciphers, hashes, signatures.
+    /// Cryptography: ciphers, hashes, signatures.
     Crypto,
     /// Transfer of datagrams between the program and the network.
     PacketIo,
-    /// The rest of the program.
+    /// All other work of the program.
     Protocol,
     /// Everything else.
     Other,
 }
 
-/// Parts of names of cryptographic functions, in lower case.
+/// Substrings of the names of cryptographic functions, in lower case.
 const CRYPTO: [&str; 35] = [
-    // Not "ring::", which is also part of "string::".
+    // The entry is not "ring::", because "string::" contains that, too.
     "<ring::",
     " ring::",
     "ring_core_0",
@@ -71,10 +72,11 @@ const CRYPTO_BEGINNINGS: [&str; 9] = [
     "crypto_aead",
     "hmac_",
 ];
-/// Files that contain only cryptography.
+/// Names of files (libraries) that contain only cryptography.
 const CRYPTO_OBJECTS: [&str; 5] =
     ["libcrypto.so", "libnettle.so", "libgcrypt.so", "cryptography/hazmat/", "aioquic/_crypto"];
-/// Functions of programs that only send and receive.
+/// Names of functions in programs whose only work is to send and receive. Samples in them count as
+/// packet I/O.
 const IO: [&str; 16] = [
     "quinn_udp::",
     "internal/poll.",
@@ -93,7 +95,7 @@ const IO: [&str; 16] = [
     "epoll_pwait",
     "sendfile",
 ];
-/// Functions of libc that only call the kernel.
+/// Names of libc functions that only make a system call.
 const CALLS: [&str; 11] = [
     "sendmsg",
     "recvmsg",
@@ -147,7 +149,7 @@ pub fn classify(stack: &Stack<'_>) -> Part {
     let Some(innermost) = stack.frames.first() else { return Part::Other };
     let kernel = stack.frames.iter().take_while(|frame| frame.is_kernel());
     if innermost.is_kernel() {
-        // Ciphers of the kernel (kTLS) run inside system calls.
+        // The kernel's ciphers (kTLS) run inside system calls.
         if kernel.clone().any(is_crypto) {
             return Part::Crypto;
         }
@@ -166,19 +168,21 @@ pub fn classify(stack: &Stack<'_>) -> Part {
             return Part::PacketIo;
         }
     }
-    // A function belongs to the program if its name or file is known. Reading the clock belongs to
-    // no kind of work.
+    // A function belongs to the program if its name or its file is known. Functions that read the
+    // clock are not assigned to a kind of work.
     let known = |frame: &Frame<'_>| {
         frame.object != "[vdso]" && (frame.object != "[unknown]" || frame.symbol != "[unknown]")
     };
     if known(innermost) { Part::Protocol } else { Part::Other }
 }
 
-/// Returns true at the entry to a system call that sends, receives or waits, or at the exit from
-/// it. At these points, the kernel functions in the stack do not show the system call.
+/// Returns true if the sample is at the entry to or the exit from a system call that sends,
+/// receives or waits. At these points, no kernel function in the stack shows which system call it
+/// is.
 fn enters(stack: &Stack<'_>) -> bool {
     let kernel = stack.frames.iter().take_while(|frame| frame.is_kernel());
-    // Page faults and interrupts occur anywhere. Other system calls have names.
+    // Page faults and interrupts can occur anywhere, so they are excluded. Other system calls have
+    // names.
     let other = |frame: &Frame<'_>| {
         frame.symbol.starts_with("asm_")
             || frame.symbol.contains("sys_")
@@ -190,8 +194,8 @@ fn enters(stack: &Stack<'_>) -> bool {
         && caller.is_some_and(|name| CALLS.iter().any(|piece| name.contains(piece)))
 }
 
-/// Returns true if `name` begins with `piece`, or if it is that system call. `__x64_sys_sendmsg`
-/// has `sys_send` after the name of the architecture.
+/// Returns true if `name` begins with `piece`, or is the system call `piece`. For example,
+/// `__x64_sys_sendmsg` contains `sys_send` after the name of the architecture.
 fn begins_or_is_call(name: &str, piece: &str) -> bool {
     name.starts_with(piece)
         || (piece.starts_with("sys_") && name.starts_with("__") && name.contains(piece))

@@ -1,5 +1,5 @@
-//! Flame graphs (Gregg 2011): the share of samples of each chain of calls, as one SVG file without
-//! scripts. A tooltip on each box shows its name and share.
+//! Draws flame graphs (Gregg 2011), which show the share of samples of each call chain, as one SVG
+//! file without scripts. A tooltip on each box shows its name and share.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,18 @@ use crate::result::html::esc;
 const WIDTH: f64 = 1200.0;
 const ROW: f64 = 17.0;
 const TOP: f64 = 34.0;
-/// Minimum width of a box that is drawn.
+/// Minimum width of a box. Narrower boxes are not drawn.
 const NARROW: f64 = 0.4;
-/// Minimum share of one part for a box to have its colour.
+/// Minimum share of samples that one kind of work must have in a box, so that the box gets its
+/// colour.
 const SAME: f64 = 0.8;
-/// Maximum depth, which limits recursion.
+/// Maximum depth of the graph, which also limits recursion.
 const DEEPEST: usize = 128;
-/// Approximate width of a character.
+/// Approximate width of a character, in pixels.
 const CHARACTER: f64 = 6.6;
 
-/// Returns the stacks as sorted lines of `outermost;...;innermost count`, the format of other
-/// tools.
+/// Returns the stacks as sorted lines of `outermost;...;innermost count`, which other flame graph
+/// tools read.
 #[must_use]
 pub fn folded(stacks: &[Stack<'_>]) -> String {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
@@ -33,7 +34,8 @@ pub fn folded(stacks: &[Stack<'_>]) -> String {
     counts.iter().map(|(stack, count)| format!("{stack} {count}\n")).collect()
 }
 
-/// Returns the frames, outermost first. At the end of a stack, perf adds one without a name.
+/// Returns the frames of a stack, outermost first. Skips the frame without a name that perf adds at
+/// the end of a stack.
 fn named<'a>(stack: &'a Stack<'a>) -> impl Iterator<Item = &'a Frame<'a>> {
     let nameless = |frame: &&Frame<'_>| frame.symbol == "[unknown]" && frame.object == "[unknown]";
     stack.frames.iter().rev().skip_while(nameless)
@@ -42,7 +44,8 @@ fn named<'a>(stack: &'a Stack<'a>) -> impl Iterator<Item = &'a Frame<'a>> {
 #[derive(Default)]
 struct Node<'a> {
     total: u64,
-    /// Number of samples of each part, for the colour: crypto, packet I/O, protocol, other.
+    /// Number of samples of each kind of work, which determine the colour: crypto, packet I/O,
+    /// protocol, other.
     parts: [u64; 4],
     callees: BTreeMap<&'a str, Node<'a>>,
 }
@@ -52,7 +55,8 @@ impl Node<'_> {
         1 + self.callees.values().map(Node::depth).max().unwrap_or(0)
     }
 
-    /// Returns the CSS class of the part of nearly all of its samples, if there is one.
+    /// Returns the CSS class of the kind of work to which nearly all samples belong, if there is
+    /// one.
     fn class(&self) -> &'static str {
         let most = self.parts.iter().max().copied().unwrap_or(0);
         if (most as f64) < SAME * self.total as f64 {
@@ -63,7 +67,7 @@ impl Node<'_> {
     }
 }
 
-/// Returns the SVG document.
+/// Returns the flame graph as an SVG document.
 #[must_use]
 pub fn flamegraph(stacks: &[Stack<'_>], title: &str) -> String {
     let mut root = Node::default();
@@ -120,7 +124,7 @@ fn legend(y: f64) -> String {
     legend
 }
 
-/// Returns as much of a name as fits, with a mark if it is cut off.
+/// Returns as much of a name as fits into a box, with a mark if the name is cut off.
 fn label(name: &str, fits: usize) -> String {
     if name.chars().count() <= fits {
         return name.to_owned();

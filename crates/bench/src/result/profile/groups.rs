@@ -1,9 +1,9 @@
-//! A finer division of samples than [`super::Part`]: the work of the program, or of the kernel on
-//! its behalf.
+//! A finer division of samples than [`super::Part`], by the work of the program, or of the kernel
+//! on its behalf.
 //!
-//! Cryptography, the kernel's work, copies, allocation and locks are distinguished in every
-//! program, by the functions of the libraries that contain them. The work of a protocol is divided
-//! only for ours, by the names of its modules. In other programs, all of it is [`Group::Rest`].
+//! For every program, cryptography, the kernel's work, copies, allocation and locks are
+//! distinguished by the names of library functions. Protocol work is divided further only for
+//! eQUIC, by the names of its modules. In other programs, all protocol work is [`Group::Rest`].
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::classify::{Part, classify};
 use super::script::{Frame, Stack};
 
-/// Kind of work, in the order of tables.
+/// Kind of work of a sample, in the order of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
@@ -26,8 +26,8 @@ pub enum Group {
     Tls,
     /// System calls that send.
     Send,
-    /// Delivery of datagrams to the receiver: soft interrupts. If both ends are on one machine,
-    /// they run during the sender's system call.
+    /// Delivery of datagrams to the receiver in soft interrupts. If server and client are on one
+    /// machine, soft interrupts run during the sender's system call.
     Deliver,
     /// System calls that receive.
     Receive,
@@ -35,9 +35,9 @@ pub enum Group {
     Wake,
     /// Copying and clearing of memory outside of the kernel and of ciphers.
     Copy,
-    /// Allocation and release of memory, and page faults for it.
+    /// Allocation and release of memory, and the page faults that result.
     Allocate,
-    /// Mutexes and atomics.
+    /// Locking: mutexes and atomics.
     Lock,
     /// Timers and the clock.
     Timer,
@@ -45,13 +45,13 @@ pub enum Group {
     Ack,
     /// Streams and flow control.
     Stream,
-    /// Creation of packets: choice of their content, headers, frames.
+    /// Creation of packets: choosing their content, writing headers and frames.
     Build,
     /// Parsing of packets: headers, frames, lookup of their connection.
     Parse,
     /// HTTP/3 and QPACK.
     Http,
-    /// Tasks, wakers and futures of the runtime.
+    /// The asynchronous runtime: tasks, wakers and futures.
     Runtime,
     /// Everything else.
     Rest,
@@ -81,7 +81,7 @@ impl Group {
         Group::Rest,
     ];
 
-    /// Returns the name in tables.
+    /// Returns the name of the group in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -111,11 +111,11 @@ impl Group {
 /// Number of samples of each group. Groups without samples are absent.
 pub type Groups = BTreeMap<Group, u64>;
 
-/// Parts of names, in lower case, of functions that protect headers. They may be callers of a
-/// cipher.
+/// Substrings, in lower case, of the names of functions that protect headers. The cipher may run in
+/// a function that they call.
 const HEADER: [&str; 5] =
     ["headerprotection", "header_protection", "new_mask", "headerprotector", "header_key"];
-/// Parts of names of functions that encrypt or decrypt packets.
+/// Substrings of the names of functions that encrypt or decrypt packets.
 const AEAD: [&str; 14] = [
     "evp_aead",
     "aead_aes",
@@ -154,10 +154,10 @@ const ALLOCATE: [&str; 16] = [
     "sysmalloc",
     "systrim",
 ];
-/// Parts of names of functions that manage the memory of others.
+/// Substrings of the names of functions that manage memory for other functions.
 const ALLOCATORS: [&str; 6] =
     ["alloc::alloc", "__rust_alloc", "__rust_dealloc", "__rdl_", "raw_vec", "mallocgc"];
-/// Parts of names of locks.
+/// Substrings of the names of functions that take or release locks.
 const LOCK: [&str; 6] = [
     "pthread_mutex",
     "sync::poison::mutex",
@@ -189,8 +189,8 @@ const DELIVER: [&str; 6] =
 const PAGES: [&str; 6] =
     ["page_fault", "do_anonymous_page", "clear_page", "handle_mm_fault", "sys_mmap", "sys_madvise"];
 
-/// Parts of names of a protocol's functions, in lower case. The innermost function of a stack that
-/// matches decides, by the first row that matches.
+/// Substrings, in lower case, of the names of protocol functions. The innermost matching function
+/// of a stack decides. If it matches several rows, the first one counts.
 const PROTOCOL: [(Group, &[&str]); 8] = [
     (Group::Tls, &["rustls::", "webpki::", "rustls_pki_types::"]),
     (Group::Timer, &["::timers", "recovery::timer", "::timer::", "runtime::time", "instant::now"]),
@@ -278,7 +278,8 @@ pub fn group(stack: &Stack<'_>) -> Group {
 }
 
 fn cryptography(names: &[String]) -> Group {
-    // Header protection calls the same block cipher as an AEAD, so the caller decides.
+    // Header protection uses the same block cipher as the AEAD, so the caller of the cipher
+    // decides.
     for name in names {
         if any(name, &HEADER) {
             return Group::HeaderProtection;
@@ -297,7 +298,7 @@ fn system(stack: &Stack<'_>, names: &[String]) -> Group {
         return outside(stack, program);
     }
     let has = |pieces: &[&str]| kernel.iter().any(|name| any(name, pieces));
-    // During a system call that sends, the soft interrupt works for the receiver.
+    // If a soft interrupt runs during a sending system call, it works for the receiver.
     if has(&DELIVER) {
         return Group::Deliver;
     }
@@ -316,7 +317,8 @@ fn system(stack: &Stack<'_>, names: &[String]) -> Group {
     if has(&["clock_gettime", "hrtimer", "sys_timer", "sys_nanosleep"]) {
         return Group::Timer;
     }
-    // At the entry to the kernel, the caller in the program shows the purpose.
+    // At the entry to the kernel, only the function in the program that made the call shows its
+    // purpose.
     called(program.first().map_or("", String::as_str))
 }
 
@@ -333,8 +335,8 @@ fn called(name: &str) -> Group {
     }
 }
 
-/// Returns the group of a sample outside of the kernel that is no work of the protocol: the thin
-/// layers that call the kernel, and the clock.
+/// Returns the group of a sample outside of the kernel that is not protocol work: thin layers that
+/// make system calls, and the clock.
 fn outside(stack: &Stack<'_>, names: &[String]) -> Group {
     if stack.frames.first().is_some_and(|frame: &Frame<'_>| frame.object == "[vdso]") {
         return Group::Timer;

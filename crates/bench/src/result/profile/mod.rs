@@ -1,8 +1,8 @@
-//! Division of CPU time by samples of `perf`. The samples come from separate attempts, whose
-//! figures do not count.
+//! Divides CPU time by kind of work, from samples of `perf`. The samples come from additional
+//! attempts, whose figures do not count.
 //!
-//! * [`record_words`]: command that samples a process until it ends. [`script_words`]: command that
-//!   converts the samples to text. [`parse`]: reads this text.
+//! * [`record_words`]: the command that samples a process until it ends. [`script_words`]: the
+//!   command that converts the samples to text. [`parse`]: reads this text.
 //! * [`split`]: the kind of work of each sample. [`groups`](fn@groups): a finer division.
 //!   [`flamegraph`]: a picture of the samples.
 //!
@@ -26,20 +26,20 @@ pub use script::{Frame, Stack, parse};
 /// Samples per second of CPU time. The number is a prime, so that sampling does not coincide with
 /// timers of the programs.
 const FREQUENCY: &str = "997";
-/// A timer of a process's CPU time. Many virtual machines have no hardware counters.
+/// perf event: a timer of a process's CPU time. Many virtual machines have no hardware counters.
 pub const EVENT: &str = "cpu-clock";
 
 /// Number of samples of a process by kind of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Split {
-    /// Ciphers, hashes, signatures.
+    /// Samples in cryptography: ciphers, hashes, signatures.
     pub crypto: u64,
-    /// Transfer of datagrams between the program and the network: system calls and the kernel's
-    /// work for them.
+    /// Samples in the transfer of datagrams between the program and the network: system calls and
+    /// the kernel's work for them.
     pub packet_io: u64,
-    /// The rest of the program.
+    /// All other work of the program.
     pub protocol: u64,
-    /// Everything else: memory, scheduling and files in the kernel, and functions without names.
+    /// All other samples: memory, scheduling and files in the kernel, and functions without names.
     pub other: u64,
 }
 
@@ -54,14 +54,14 @@ impl Split {
 /// Samples of a process, divided in two ways.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Division {
-    /// By the four parts.
+    /// Samples by the four parts of [`Split`].
     pub split: Split,
-    /// By groups of functions.
+    /// Samples by groups of functions.
     pub groups: Groups,
 }
 
 impl Division {
-    /// Divides these samples.
+    /// Divides these samples in both ways.
     #[must_use]
     pub fn of(stacks: &[Stack<'_>]) -> Division {
         Division { split: split(stacks), groups: groups(stacks) }
@@ -71,19 +71,19 @@ impl Division {
 /// Method by which perf finds the callers of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chains {
-    /// By frame pointers. Go always has them.
+    /// perf follows frame pointers. Go programs always have them.
     FramePointers,
-    /// From a copy of the stack with each sample, by unwinding tables. Compilers of Rust and C omit
-    /// frame pointers.
+    /// perf unwinds a copy of the stack in each sample, with unwinding tables. It is needed for
+    /// Rust and C, because their compilers omit frame pointers.
     Dwarf,
 }
 
 impl Chains {
-    /// Returns the method that works for the program in this file.
+    /// Returns the method that works for the program at this path.
     #[must_use]
     pub fn of(file: &Path) -> Chains {
         let mut head = Vec::new();
-        // A file that cannot be read is treated as not built by Go.
+        // If the file cannot be read, the program is treated as not built by Go.
         let _ = std::fs::File::open(file).and_then(|file| file.take(HEAD).read_to_end(&mut head));
         if head.windows(GO.len()).any(|window| window == GO) {
             Chains::FramePointers
@@ -104,12 +104,13 @@ impl Chains {
 /// of the file.
 const GO: &[u8] = b"\x04\0\0\0Go\0\0";
 const HEAD: u64 = 16 << 10;
-/// Maximum size of the samples of a process: about half a minute of CPU time with copies of stacks.
+/// Maximum size of the samples of a process. It is enough for about half a minute of CPU time with
+/// copies of stacks.
 const MOST: &str = "256M";
 
-/// Returns the command `perf record` for a running process, with call chains, until the process
-/// ends or `perf` gets SIGINT or SIGTERM. It starts sampling at a command through `control`, see
-/// perf-record(1).
+/// Returns the `perf record` command that samples a running process with call chains, until the
+/// process ends or `perf` gets SIGINT or SIGTERM. Sampling starts when a command arrives through
+/// `control`, see perf-record(1).
 #[must_use]
 pub fn record_words(pid: u32, data: &str, control: &str, chains: Chains) -> Vec<String> {
     let pid = pid.to_string();
@@ -119,7 +120,8 @@ pub fn record_words(pid: u32, data: &str, control: &str, chains: Chains) -> Vec<
     [&begin[..], &rest, &end].concat().into_iter().map(str::to_owned).collect()
 }
 
-/// Returns the command `perf script` for the recorded samples, in the format of [`parse`].
+/// Returns the `perf script` command that prints the recorded samples in the format that [`parse`]
+/// reads.
 #[must_use]
 pub fn script_words(data: &str) -> Vec<String> {
     let fields = "comm,pid,tid,time,event,ip,sym,dso";

@@ -1,6 +1,6 @@
 //! Parses the output of `perf script`.
 
-/// A function that was running, or one of its callers.
+/// A frame of a call stack: the running function, or one of its callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// Name of the function, or `[unknown]`.
@@ -14,7 +14,7 @@ pub struct Frame<'a> {
 pub struct Stack<'a> {
     /// Name of the thread.
     pub thread: &'a str,
-    /// From the innermost to the outermost function. May be empty.
+    /// The frames, from the innermost to the outermost function. May be empty.
     pub frames: Vec<Frame<'a>>,
 }
 
@@ -22,14 +22,14 @@ impl Frame<'_> {
     /// Returns true if the function is in the kernel.
     #[must_use]
     pub fn is_kernel(&self) -> bool {
-        // Modules are like "[veth]". Files without names and the kernel's code in programs (vdso) are
-        // not modules.
+        // Kernel modules are shown as "[veth]", for example. Files without names, and kernel code
+        // in programs (vdso), are not modules.
         self.object.starts_with('[')
             && !matches!(self.object, "[unknown]" | "[vdso]" | "[vsyscall]")
     }
 }
 
-/// Parses the samples of `perf script -F comm,pid,tid,time,event,ip,sym,dso`. The first line of a
+/// Parses the output of `perf script -F comm,pid,tid,time,event,ip,sym,dso`. The first line of a
 /// sample is not indented, and its frames are. Other lines are ignored.
 #[must_use]
 pub fn parse(text: &str) -> Vec<Stack<'_>> {

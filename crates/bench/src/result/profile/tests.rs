@@ -1,4 +1,4 @@
-//! Handwritten samples in the format of perf 6.1 on Linux 6.18.
+//! Tests of the classification, with handwritten samples in the format of perf 6.1 on Linux 6.18.
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn what_the_kernel_does_for_packets_is_packet_io() {
     assert_eq!(part(&[("__dev_queue_xmit", KERNEL), ("main", PROGRAM)]), Part::PacketIo);
     let idle = [("schedule", KERNEL), ("do_epoll_wait", KERNEL), ("epoll_wait", LIBC)];
     assert_eq!(part(&idle), Part::PacketIo);
-    // Other system calls, and interrupts within a receive call, are not packet I/O.
+    // Interrupts within a receive call, and other system calls, are not packet I/O.
     assert_eq!(part(&[("do_syscall_64", KERNEL), ("__recvmmsg", LIBC)]), Part::PacketIo);
     let fault = [("asm_exc_page_fault", KERNEL), ("__libc_sendmsg", LIBC)];
     assert_eq!(part(&fault), Part::Other);
@@ -48,7 +48,7 @@ fn what_the_kernel_does_for_packets_is_packet_io() {
     let fault =
         [("do_anonymous_page", KERNEL), ("exc_page_fault", KERNEL), ("quiche::recv", PROGRAM)];
     assert_eq!(part(&fault), Part::Other);
-    // "ip_" must be a prefix, so a name that contains it elsewhere does not match.
+    // "ip_" counts only at the start of a name.
     assert_eq!(part(&[("zip_pages", KERNEL)]), Part::Other);
 }
 
@@ -74,7 +74,7 @@ fn ciphers_of_all_libraries_are_crypto() {
     assert_eq!(part(&copy), Part::Crypto);
     let openssl = "/usr/lib/x86_64-linux-gnu/libcrypto.so.3";
     assert_eq!(part(&[("[unknown]", openssl)]), Part::Crypto);
-    // Python's cryptography contains an OpenSSL without symbols.
+    // The Python package cryptography contains an OpenSSL without symbols.
     let hazmat = "/venv/site-packages/cryptography/hazmat/bindings/_rust.abi3.so";
     let copy = [("__memmove_avx_unaligned_erms", LIBC), ("[unknown]", hazmat), ("eval", PROGRAM)];
     assert_eq!(part(&copy), Part::Crypto);
@@ -166,7 +166,7 @@ fn our_own_work_is_told_apart_by_modules() {
     assert_eq!(under("h3::frame::FrameStream<S,B>::poll_next", "main"), Group::Http);
     assert_eq!(under("tokio::runtime::time::wheel::Wheel::poll", "main"), Group::Timer);
     assert_eq!(under("core::fmt::write", "main"), Group::Runtime);
-    // The protocol of another implementation is not divided.
+    // Protocol work of implementations other than eQUIC is not divided.
     assert_eq!(grouped(&[("quinn_proto::connection::streams", PROGRAM)]), Group::Rest);
     assert_eq!(Group::ALL.len(), Group::Rest as usize + 1);
     assert!(Group::ALL.is_sorted());
@@ -179,12 +179,12 @@ fn samples_that_were_recorded_are_what_they_were() {
     let expected = [
         ("bench-quiche", "aes_gcm_enc_update_vaes_avx512", Part::Crypto),
         ("bench-quinn", "ring_core_0_17_14__gcm_ghash_vpclmulqdq_avx2_1", Part::Crypto),
-        // AWS-LC gathers entropy at its start. The innermost function is a general one, so the
+        // AWS-LC gathers entropy when it starts. The innermost function is a general one, so its
         // callers decide.
         ("equic", "rol64", Part::Crypto),
         ("bench-quic-go", "crypto/internal/fips140/aes/gcm.gcmAesEnc.abi0", Part::Crypto),
         ("bench-quic-go", "_copy_from_iter", Part::PacketIo),
-        // No kernel function of this stack shows which system call it was.
+        // No kernel function in this stack shows which system call it was.
         ("equic", "do_syscall_64", Part::PacketIo),
         ("bench-tcp", "_copy_from_iter", Part::PacketIo),
         ("equic", "clear_page_erms", Part::Other),
@@ -198,7 +198,7 @@ fn samples_that_were_recorded_are_what_they_were() {
         .map(|(stack, part)| (stack.thread, stack.frames[0].symbol, part))
         .collect();
     assert_eq!(found, expected);
-    // perf ends each stack with a frame without a name, which is not a function.
+    // perf ends each stack with a frame without a name. This frame is not a function.
     assert!(!folded(&stacks).contains("[unknown]"), "{}", folded(&stacks));
 }
 
@@ -218,7 +218,7 @@ fn text_that_is_cut_or_strange_is_read_as_far_as_it_goes() {
     assert_eq!(second.symbol, "operator new(unsigned long)");
     assert_eq!(second.object, "/usr/lib/libstdc++.so.6");
     assert_eq!(stacks[1].frames, []);
-    // The last frame was cut off before the name of its file.
+    // The last frame was cut off before its file name.
     assert_eq!(split(&stacks), Split { other: 3, ..Split::default() });
     assert!(parse("").is_empty());
 }
@@ -236,7 +236,7 @@ fn samples_become_a_picture() {
     let svg = flamegraph(&stacks, "a <title>");
     assert!(svg.contains("&lt;b&gt;&amp;: 3 samples, 75.0 %"), "{svg}");
     assert!(!svg.contains("<b>") && svg.contains("a &lt;title&gt;"), "{svg}");
-    // A deep recursion does not make the picture infinitely high.
+    // A deep recursion must not make the picture arbitrarily high.
     let deep: Vec<(&str, &str)> = vec![("again", PROGRAM); 5000];
     let text = sample(&deep);
     let svg = flamegraph(&parse(&text), "deep");
@@ -266,6 +266,6 @@ fn programs_of_go_have_frame_pointers() {
     assert_eq!(write("go", &elf), Chains::FramePointers);
     assert_eq!(write("rust", &elf[..4000]), Chains::Dwarf);
     assert_eq!(Chains::of(Path::new("/nowhere")), Chains::Dwarf);
-    // The note is searched only near the beginning of the file.
+    // The note of Go's linker is searched only near the beginning of the file.
     assert_eq!(write("large", &[vec![0; 20_000], elf].concat()), Chains::Dwarf);
 }

@@ -1,9 +1,9 @@
-//! Meaning of the folder and file names in the published data.
+//! Interprets the folder and file names in the published data of "QUIC on the Highway".
 
 use std::path::Path;
 
-/// Returns experiment and variant of a run, from the path of its folder below `results` and from
-/// its hosts.
+/// Returns the experiment and the variant of a run, from the path of its folder below `results` and
+/// from the names of its hosts.
 pub(super) fn place(run: &Path, hosts: &str) -> (String, String) {
     let parts: Vec<String> = run.iter().map(|part| part.to_string_lossy().into_owned()).collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -16,7 +16,7 @@ pub(super) fn place(run: &Path, hosts: &str) -> (String, String) {
         ["crypto", variant, ..] => ("crypto", variant),
         // buffer/udp/run3/udp-buffer-106496
         ["buffer", .., run] => ("rcvbuf", run.rsplit('-').next().unwrap_or(run)),
-        // hardware/optimized/tcp-tinyman: the hosts decide.
+        // In hardware/optimized/tcp-tinyman, the hosts determine the variant.
         ["hardware", ..] => ("hardware", hosts),
         [first, .., last] => (first, last),
         [one] => (one, ""),

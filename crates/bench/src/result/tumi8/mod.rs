@@ -1,9 +1,10 @@
-//! The published raw data of "QUIC on the Highway" (<https://github.com/tumi8/quic-10g-paper>),
-//! with the same statistics as our own runs. The user names a folder with a copy.
+//! Reads the published raw data of "QUIC on the Highway"
+//! (<https://github.com/tumi8/quic-10g-paper>), and computes the same statistics as for our own
+//! runs. The user names a folder with a copy.
 //!
 //! Below `results/`, every run has a `result.json`, whose measurements list the goodput of each
 //! repetition in Mbit/s. For each repetition, `SERVER_CLIENT/goodput/N/client/time.json` has the
-//! client's start and end in nanoseconds, from which the goodput was computed. Where this file
+//! client's start and end in nanoseconds, from which the authors computed the goodput. If this file
 //! exists, the goodput is computed again and compared. Runs of one experiment and variant are
 //! pooled, as in the paper.
 
@@ -28,14 +29,14 @@ pub use table::{all, tables};
 /// Version of the schema of [`Import`].
 pub const IMPORT: &str = "equic.bench.tumi8/1";
 
-/// Maximum depth of folders. The published data has eight levels.
+/// Maximum depth of folders to search. The published data has eight levels.
 const DEPTH: usize = 12;
-/// Maximum size of a file. The largest published file has a few kilobytes.
+/// Maximum size of a file to read, in bytes. The largest published file has a few kilobytes.
 const LARGEST: u64 = 64 << 20;
-/// Maximum p-value of two modes.
+/// Maximum p-value for which a sample counts as having two modes.
 const TWO_MODES: f64 = 0.05;
 
-/// Result of reading the published files.
+/// Result of reading the published files, with statistics of each experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Import {
     /// Number of `result.json` files.
@@ -52,10 +53,10 @@ pub struct Import {
     pub rows: Vec<Row>,
 }
 
-/// A pair in a variant of an experiment.
+/// A pair of client and server in a variant of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// `baseline`, `offloading`, `crypto`, `rcvbuf`, `hardware`, ...
+    /// Name of the experiment: `baseline`, `offloading`, `crypto`, `rcvbuf`, `hardware`, ...
     pub experiment: String,
     /// Value of the setting that varies: `off`, `aes-noni`, `106496`.
     pub variant: String,
@@ -96,7 +97,7 @@ struct Measurement {
     details: Value,
 }
 
-/// A published `time.json`: nanoseconds since 1970-01-01 UTC.
+/// Contents of a published `time.json`: times in nanoseconds since 1970-01-01 UTC.
 #[derive(Deserialize)]
 struct Times {
     start: u64,
@@ -105,8 +106,8 @@ struct Times {
 
 type Key = (String, String, String, String);
 
-/// Reads a copy of the repository, or its folder `results`. For a file that cannot be read,
-/// the result has a note.
+/// Reads a copy of the repository, or its folder `results`. If a file cannot be read, the result
+/// has a note about it.
 ///
 /// # Errors
 /// [`ResultError::Read`] if the folder cannot be read, [`ResultError::Samples`] if it has no
@@ -202,10 +203,11 @@ impl Import {
         }
     }
 
-    /// Computes goodputs again from the clients' times. Failed repetitions are not in the lists, so
-    /// that an index is not the number of a repetition: each value must match some repetition.
+    /// Computes the goodputs again from the clients' times. The lists omit failed repetitions, so
+    /// an index in a list is not the number of a repetition. Each value must therefore match some
+    /// repetition.
     fn check(&mut self, run: &Path, measurement: &Measurement, values: &[f64]) {
-        // Names from a file must not lead to other folders.
+        // A name from a file must not lead to another folder.
         let pair = format!("{}_{}", measurement.server, measurement.client);
         if pair.contains(['/', '\\']) || measurement.name.contains(['/', '\\', '.']) {
             return;
@@ -223,7 +225,7 @@ impl Import {
         if computed.is_empty() {
             return;
         }
-        // They computed with seconds since 1970 as floating-point numbers, which have a precision of a
+        // The authors used seconds since 1970 as floating-point numbers, whose precision is a
         // fraction of a microsecond.
         let near = |value: f64| {
             let (value, slack) = (rounded(value), rounded(value * 1e-6) + 1);
@@ -236,10 +238,10 @@ impl Import {
     }
 }
 
-/// Returns bit/s as an integer, whose precision is far finer than differences between repetitions.
+/// Returns bit/s as an integer. This is far more precise than the differences between repetitions.
 fn rounded(megabits: f64) -> u64 {
-    // A negative or infinite value becomes 0 or the largest number, which no other value is close
-    // to.
+    // The cast saturates: a negative or infinite value becomes 0 or the largest number. No other
+    // value is close to these.
     (megabits * 1e6).round() as u64
 }
 
@@ -252,8 +254,8 @@ fn file(path: &Path) -> Result<File, String> {
     serde_json::from_slice(&bytes).map_err(|error| error.to_string())
 }
 
-/// Finds all `result.json` below a folder. Links are not followed. Folders below that of a result
-/// only have its logs.
+/// Finds every `result.json` below a folder. Links are not followed. The folders below a result are
+/// skipped, because they only have its logs.
 fn find(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), ResultError> {
     let wrong = |source| ResultError::Read { path: dir.to_owned(), source };
     let result = dir.join("result.json");

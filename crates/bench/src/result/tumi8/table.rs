@@ -1,4 +1,5 @@
-//! The paper's tables, with medians, intervals and modes in addition to its means.
+//! The tables of the paper "QUIC on the Highway", with medians, intervals and modes in addition to
+//! its means.
 
 use equic_report::number::MISSING;
 use equic_report::table::{Cell, Column, Table, Tone};
@@ -6,12 +7,12 @@ use equic_report::table::{Cell, Column, Table, Tone};
 use super::{Import, Row};
 use crate::result::show::Scale;
 
-/// Scale of Mbit/s without decimals.
+/// Scale that shows Mbit/s without decimals.
 const WHOLE: Scale = Scale { unit: "", factor: 1.0, digits: 0 };
 
-/// Returns a table for each of the paper's questions, for clients and servers of the same
-/// implementation: how fast, and what is the effect of offloads, AES instructions and buffers?
-/// Tables without data are left out.
+/// Returns a table for each question of the paper, for clients and servers of the same
+/// implementation: how fast is it, and what is the effect of offloads, AES instructions and
+/// buffers? Tables without data are left out.
 #[must_use]
 pub fn tables(import: &Import) -> Vec<Table> {
     let same = |row: &&Row| row.client == row.server;
@@ -19,7 +20,7 @@ pub fn tables(import: &Import) -> Vec<Table> {
         import.rows.iter().filter(same).filter(move |row| row.experiment == experiment)
     };
     let mut baseline: Vec<&Row> = of("baseline").filter(|row| row.variant == "goracle").collect();
-    // TCP was measured only with the offloads.
+    // The paper measured TCP only in the experiment with offloads.
     baseline.extend(of("offloading").filter(|row| row.variant == "default" && is_tcp(row)));
     let mut best: Vec<&Row> = of("hardware").collect();
     best.extend(of("baseline").filter(|row| row.variant != "goracle"));
@@ -61,7 +62,7 @@ fn by_speed(mut rows: Vec<&Row>) -> Vec<&Row> {
     rows
 }
 
-/// Sorts by implementation, and then in the given order.
+/// Sorts rows by implementation, and then by variant in the given order.
 fn by_order<'a>(rows: impl Iterator<Item = &'a Row>, order: &[&str]) -> Vec<&'a Row> {
     let mut rows: Vec<&Row> = rows.collect();
     rows.sort_by_key(|row| {

@@ -1,4 +1,5 @@
-//! One measurement: one arm under a flood of one rate.
+//! One measurement: one arm (a protection of the server) under a flood of one rate from forged
+//! sources.
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use super::plan::{Arm, ForgedPlan};
 use crate::failure::{Failure, Result};
 use crate::part::{PATIENCE, Part, Placement, now};
 
-/// Number of datagrams at the server after which the established connections count as active.
+/// The connections from before the flood count as active when the server has received this many
+/// datagrams.
 const AT_WORK: u64 = 1_000;
 
 /// Results of one measurement.
@@ -24,22 +26,23 @@ pub(in super::super) type Cell = steps::Cell<Arm, Clients>;
 /// Results of the newcomers, and of the connections from before the flood.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(in super::super) struct Clients {
-    /// Number of newcomers. The next field is the number of newcomers that got their response.
+    /// Number of newcomers that started. `newcomers_served` is the number of newcomers that got
+    /// their response.
     pub newcomers: u64,
     pub newcomers_served: u64,
     /// Median duration of the successful newcomers in milliseconds, from the first packet of the
-    /// handshake to the last byte, or null if no newcomer succeeded. The next field is the 99th
+    /// handshake to the last byte, or null if no newcomer succeeded. `newcomer_p99_ms` is the 99th
     /// percentile.
     pub newcomer_median_ms: Option<f64>,
     pub newcomer_p99_ms: Option<f64>,
-    /// Bytes per second on the connections from before the flood. The next field is the number of
-    /// failed requests on them.
+    /// Bytes per second on the connections from before the flood. `established_failures` is the
+    /// number of failed requests on these connections.
     pub established_bytes_per_s: f64,
     pub established_failures: u64,
 }
 
 impl BenchStage<'_, ForgedPlan> {
-    /// Measures an arm once.
+    /// Makes one measurement of an arm under a flood of one rate.
     pub(super) fn measure(&self, round: usize, arm: Arm, pps: Option<u64>) -> Result<Cell> {
         let (lab, plan) = (self.lab, self.plan);
         let guard = self.guard(arm)?;
@@ -58,7 +61,7 @@ impl BenchStage<'_, ForgedPlan> {
         let newcomers = Part::start("newcomers", &placement, &args)?;
         let patience = Duration::from_secs_f64(plan.seconds) + PATIENCE;
         let others = &mut [&mut server, &mut flood, &mut established];
-        // If the newcomers have not ended by then, `finish` fails with an error.
+        // If the newcomers have not ended in time, `finish` fails with an error.
         steps::watch(others, patience, || Ok(newcomers.ended()))?;
         let seconds = now()? - begun;
         let newcomers = newcomers.finish()?.samples;
@@ -106,7 +109,7 @@ impl BenchStage<'_, ForgedPlan> {
         }
     }
 
-    /// Starts the connections from before the flood, and waits until they are active.
+    /// Opens the connections from before the flood, and waits until they are active.
     fn established(&self, server: &mut Part, pin: &str) -> Result<Part> {
         let (lab, plan) = (self.lab, self.plan);
         let placement = Placement { host: lab.client(CLIENT), cpu: plan.server_cpu, nice: false };
@@ -129,8 +132,8 @@ fn well(sample: &&Sample) -> bool {
     sample.outcome == Outcome::Ok
 }
 
-/// Returns the bytes of successful requests and the number of failed ones, among those that ended
-/// between two times (seconds of CLOCK_MONOTONIC).
+/// Returns the bytes of successful requests and the number of failed requests. Only requests that
+/// ended between two times (seconds of CLOCK_MONOTONIC) are counted.
 fn within(samples: &[Sample], from: f64, to: f64) -> (u64, u64) {
     let ended =
         |sample: &&Sample| (from..=to).contains(&((sample.start_ms + sample.duration_ms) / 1000.0));

@@ -2,12 +2,12 @@
 //! address.
 //!
 //! A limit per source has no effect against this flood, and a total limit also affects newcomers.
-//! The benchmark therefore measures whether newcomers still get in, each from an address that the
-//! server has not seen. It also measures the effect on existing connections, and the server's CPU
+//! The benchmark therefore measures whether newcomers, whose addresses the server has not seen
+//! before, still get in. It also measures the effect on existing connections, and the server's CPU
 //! use. The lab, its CPUs and the baseline are those of the parent module.
 //!
-//! * `plan`: parameters, and command lines of the parts. `cell`: one measurement.
-//! * `quinn`: a server on another implementation, for one of the arms.
+//! * `plan`: parameters, and command lines of the child processes. `cell`: one measurement.
+//! * `quinn`: a server on the QUIC implementation quinn, for one of the arms.
 //! * `result`: shares, ratios and their intervals. `show`: the table.
 
 mod cell;
@@ -27,7 +27,7 @@ pub use quinn::{QuinnArgs, serve as serve_quinn};
 pub(super) use result::Bench;
 pub(super) use show::{note, table};
 
-/// The schema of the result.
+/// Name of the schema of the result.
 pub(super) const SCHEMA: &str = "equic.lab.bench.forged/1";
 
 /// Measures every arm at every rate, in repeated rounds of random order.

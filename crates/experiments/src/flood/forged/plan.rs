@@ -1,5 +1,5 @@
 //! Plan of the comparison under forged sources: the arms, their length, the flood's strength, and
-//! the command lines of the parts.
+//! the command lines of the child processes.
 
 use equic_lab::nftables::Rules;
 use equic_lab::plan::IFNAME;
@@ -11,36 +11,37 @@ use super::super::arms::Arms;
 use super::super::plan::{CLIENT, POOL, PORT, RECEIVE_BUFFER, SPARE, milliseconds, words};
 
 /// Prefixes of the forged addresses. They are equally large, have more than 10^7 addresses in
-/// total, and contain none of the lab's.
+/// total, and contain no address of the lab.
 const FORGED: [&str; 3] = ["10.0.0.0/10", "10.128.0.0/10", "10.192.0.0/10"];
-/// Separator of prefixes.
+/// Separator of prefixes in a list.
 const AND: &str = ", ";
-/// Newcomers per second. Each has its own address.
+/// Number of newcomers that start per second. Each has its own address.
 const NEWCOMERS: f64 = 30.0;
-/// Maximum number of addresses of newcomers, which are then reused. A client of a lab has a /24.
+/// Maximum number of addresses of newcomers. With more newcomers, addresses are reused, because a
+/// client of a lab has only a /24.
 const MOST_ADDRESSES: usize = 240;
 
-/// Protection of the server.
+/// An arm: a protection of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in super::super) enum Arm {
-    /// The flood is sent to another host. The other arms are compared with this one.
+    /// Baseline: the flood is sent to another host. The other arms are compared with this one.
     Elsewhere,
     /// No protection.
     Nothing,
-    /// nftables with a rate of Initial packets per source.
+    /// nftables with a limit of Initial packets per source.
     Nftables,
-    /// nftables with a rate of Initial packets per source, and a total one.
+    /// nftables with a limit of Initial packets per source, and a total limit.
     NftablesInAll,
-    /// The server answers every Initial packet without a token with a Retry.
+    /// The server answers every Initial packet that has no token with a Retry.
     ServerRetry,
-    /// A server on quinn, which answers every Initial packet without a token with quinn's Retry.
+    /// A server on quinn answers every Initial packet that has no token with quinn's Retry.
     QuinnRetry,
-    /// eQUIC, attached in the driver, with a rate of new connections per source and one for the
-    /// service.
+    /// The gateway, attached in the driver, with a limit of new connections per source and one for
+    /// the service.
     Gateway,
-    /// eQUIC in generic mode with the same limits. The program answers every Initial packet without
-    /// a token with a Retry.
+    /// The gateway in generic mode with the same limits. Its XDP program answers every Initial
+    /// packet without a token with a Retry.
     GatewayRetry,
 }
 
@@ -78,35 +79,37 @@ pub(in super::super) struct ForgedPlan {
     pub rounds: usize,
     /// Time in which newcomers start, in seconds.
     pub seconds: f64,
-    /// Initial packets per second. Null: as fast as the attacker's CPU can send.
+    /// Rates of the flood to measure, in Initial packets per second. Null means as fast as the
+    /// attacker's CPU can send.
     pub flood_pps: Vec<Option<u64>>,
     /// Prefixes of the forged sources, separated by commas.
     pub forged: String,
-    /// Newcomers per second. Each makes one connection with one request.
+    /// Number of newcomers that start per second. Each makes one connection with one request.
     pub newcomers_per_s: f64,
     /// Number of connections from before the flood. Each has one request at a time.
     pub established: usize,
     /// Size of each response in bytes.
     pub bytes_per_request: u32,
-    /// Time after which a request without a response has failed, including its handshake, in
-    /// milliseconds.
+    /// Time after which a newcomer without a response counts as failed, in milliseconds. It
+    /// includes the handshake.
     pub timeout_ms: u32,
-    /// Limit of the gateway: new connections per source. In nftables, Initial packets per source.
+    /// Limit of new connections per source in the gateway, or of Initial packets per source in
+    /// nftables.
     pub new_per_source: String,
-    /// Limit of the gateway: new connections in total.
+    /// Limit of new connections in total, in the gateway.
     pub new_per_service: String,
-    /// Limit of the gateway: Retry packets in total. It is off, so that it never decides which
+    /// Limit of Retry packets in total, in the gateway. It is off, so that it never decides which
     /// clients are served.
     pub answers_per_service: String,
-    /// Limit of nftables: burst of Initial packets per source. A connection needs two or three
-    /// Initial packets. The next field is the total rate and its burst.
+    /// Burst of Initial packets per source that nftables allows. A connection needs two or three
+    /// Initial packets. `initials_in_all` is nftables' total rate and the burst of that rate.
     pub initials_burst: u32,
     pub initials_in_all: (u32, u32),
     /// CPU of the server and its legitimate clients.
     pub server_cpu: usize,
     /// CPU of the flood, and of the soft interrupts that it causes.
     pub flood_cpu: usize,
-    /// Seed of the order of the measurements.
+    /// Seed of the random order of the measurements.
     pub seed: u64,
 }
 
@@ -141,8 +144,8 @@ impl ForgedPlan {
         }
     }
 
-    /// Returns the arguments of `equic serve` for an arm, or of a server on quinn. A gateway has
-    /// the name of the lab.
+    /// Returns the arguments of the arm's server: `equic serve`, or a server on quinn. An arm's
+    /// gateway has the name of the lab.
     pub(super) fn server(&self, arm: Arm, lab: &Lab) -> Vec<String> {
         let listen = format!("{}:{PORT}", lab.server().ipv4);
         if arm == Arm::QuinnRetry {
@@ -167,12 +170,12 @@ impl ForgedPlan {
         args
     }
 
-    /// Returns the arguments of `equic gateway run`, with the name of the lab, with or without
-    /// Retry.
+    /// Returns the arguments of `equic gateway run` for a gateway with the name of the lab, with or
+    /// without Retry.
     pub(super) fn gateway(&self, lab: &Lab, retry: bool) -> Vec<String> {
         let port = PORT.to_string();
-        // On veth, packets that a program in the driver sends back are lost unless the other end
-        // has a program, too.
+        // On veth, packets that an XDP program in the driver sends back are lost unless the peer
+        // interface has a program, too.
         let mode = if retry { "generic" } else { "native" };
         let mut args = words(&["gateway", "run", "--json", "--mode", mode, "--name", lab.id()]);
         args.extend(words(&["--interface", IFNAME, "--port", &port]));
@@ -185,7 +188,7 @@ impl ForgedPlan {
         args
     }
 
-    /// Returns the closest equivalent in nftables.
+    /// Returns the nftables rules that are closest to the gateway's limits.
     pub(super) fn rules(&self, in_all: bool) -> Rules {
         Rules {
             port: PORT,
@@ -207,10 +210,10 @@ impl ForgedPlan {
     }
 
     /// Returns the arguments of `equic-lab net load well` for newcomers. They start at a steady
-    /// rate, whether or not earlier ones have succeeded, each from the next address of its host.
+    /// rate, whether or not earlier ones have succeeded. Each uses the next address of its host.
     pub(super) fn newcomers(&self, host: &Namespace, server: &Namespace, pin: &str) -> Vec<String> {
-        // There are enough addresses for all newcomers that start until the last one has its
-        // response or has failed.
+        // There are enough addresses for all newcomers that can start, even if the last one waits
+        // until its timeout.
         let most = self.newcomers_per_s * (self.seconds + f64::from(self.timeout_ms) / 1000.0);
         // The cast saturates.
         let addresses = (most.ceil() as usize).clamp(1, MOST_ADDRESSES);
@@ -219,7 +222,7 @@ impl ForgedPlan {
         args.extend(words(&["--rate", &self.newcomers_per_s.to_string(), "--retry-pause", "0s"]));
         args.extend(words(&["--duration", &milliseconds(self.seconds)]));
         let [a, b, c, _] = host.ipv4.octets();
-        // From .2 on, because .1 is the host's own address.
+        // The addresses begin with .2, because .1 is the host's own address.
         for last in (2..=u8::MAX).take(addresses) {
             args.extend(words(&["--from", &format!("{a}.{b}.{c}.{last}")]));
         }
@@ -234,7 +237,7 @@ impl ForgedPlan {
         args
     }
 
-    /// Returns the arguments of `equic-lab net flood initial` towards a host.
+    /// Returns the arguments of `equic-lab net flood initial` for a flood towards a host.
     pub(super) fn flood(&self, to: &Namespace, pps: Option<u64>, seed: u64) -> Vec<String> {
         let target = format!("{}:{PORT}", to.ipv4);
         let mut args = words(&["net", "flood", "initial", "--json", "--target", &target]);

@@ -1,5 +1,5 @@
 //! A server on quinn and h3 that validates every client's address with quinn's own Retry. It shows
-//! how much of another implementation's capacity remains under a forged flood without a gateway.
+//! how much capacity another implementation has left under a forged flood without a gateway.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::failure::{Failure, Result};
 use crate::output::Journal;
 
-/// Maximum number of bytes that a request may ask for.
+/// Maximum number of bytes that a client may request.
 const MOST: usize = 100_000_000;
 /// Size of the pieces of a body in bytes.
 const CHUNK: usize = 64 * 1024;
@@ -38,7 +38,7 @@ pub struct QuinnArgs {
 /// Runs the server until the process is ended.
 ///
 /// # Errors
-/// Fails if the server cannot listen at the address, or if no certificate can be created.
+/// Fails if the server cannot listen on the address, or if no certificate can be created.
 pub fn serve(args: &QuinnArgs) -> Result {
     crate::signals::runtime(Some(1))?.block_on(carry_out(args))
 }
@@ -46,7 +46,7 @@ pub fn serve(args: &QuinnArgs) -> Result {
 async fn carry_out(args: &QuinnArgs) -> Result {
     let failed = |error| Failure::because(format_args!("cannot listen on {}", args.listen), error);
     let (config, fingerprint) = config()?;
-    // The system rejects larger values.
+    // The operating system rejects larger values.
     let buffer = args.receive_buffer.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
     let mut sockets = Sockets::bind(args.listen, 1, buffer).map_err(failed)?;
     let socket = sockets.swap_remove(0);
@@ -63,7 +63,7 @@ async fn carry_out(args: &QuinnArgs) -> Result {
         if incoming.remote_address_validated() {
             tokio::spawn(connection(incoming));
         } else {
-            // This fails only for a validated address.
+            // This fails only if the client's address is already validated.
             let _ = incoming.retry();
         }
     }
@@ -87,7 +87,8 @@ fn config() -> Result<(ServerConfig, Fingerprint)> {
     Ok((ServerConfig::with_crypto(Arc::new(crypto)), fingerprint))
 }
 
-/// Handles all requests of a connection. The client reports their results.
+/// Handles all requests of a connection. Errors are ignored, because the client reports the
+/// results.
 async fn connection(incoming: Incoming) {
     let Ok(connection) = incoming.await else { return };
     let connection = h3_quinn::Connection::new(connection);
@@ -95,7 +96,7 @@ async fn connection(incoming: Incoming) {
     while let Ok(Some(resolver)) = h3.accept().await {
         tokio::spawn(async move {
             if let Ok((request, stream)) = resolver.resolve_request().await {
-                // A client that has disconnected needs no response.
+                // The error is ignored: a client that has disconnected needs no response.
                 let _ = answer(request.uri().path(), stream).await;
             }
         });
@@ -122,7 +123,7 @@ async fn answer(
     stream.finish().await
 }
 
-/// Returns N of `/bytes/N`.
+/// Returns N for the path `/bytes/N`.
 fn bytes_of(path: &str) -> Option<usize> {
     path.strip_prefix("/bytes/")?.parse().ok().filter(|bytes| *bytes <= MOST)
 }

@@ -1,5 +1,5 @@
-//! Computes figures from measurements: shares of newcomers, and each arm compared with the baseline
-//! of the same round and rate.
+//! Computes figures from measurements: the share of newcomers that were served, and the ratio of
+//! each arm to the baseline of the same round and rate.
 
 use equic_report::stats::Sample;
 use serde::{Deserialize, Serialize};
@@ -8,9 +8,9 @@ use super::super::rows::{self, Group, Ratio};
 use super::cell::{Cell, Clients};
 use super::plan::{Arm, ForgedPlan};
 
-/// `data` of schema equic.lab.bench.forged/1.
+/// The content of `data` in the result (schema equic.lab.bench.forged/1).
 pub(in super::super) type Bench = rows::Bench<ForgedPlan, Arm, Clients, Figures>;
-/// A row of the table.
+/// A row of the table: an arm under a flood of one rate.
 pub(in super::super) type Row = rows::Row<Arm, Figures>;
 
 /// Figures of an arm under a flood of one rate.
@@ -23,10 +23,10 @@ pub(in super::super) struct Figures {
     pub server_cpu_percent: Option<f64>,
     /// Number of newcomers in all rounds.
     pub newcomers: u64,
-    /// Share of newcomers that were served, per round.
+    /// Share of newcomers that were served: median of the rounds.
     pub served: Option<Ratio>,
-    /// Bytes per second on connections from before the flood, as a share of the baseline's in the
-    /// same round.
+    /// Bytes per second on connections from before the flood, divided by those of the baseline in
+    /// the same round.
     pub established: Option<Ratio>,
 }
 
@@ -38,7 +38,7 @@ impl Bench {
 }
 
 fn figures(group: &Group<'_, Arm, Clients>) -> Figures {
-    // Without newcomers, the share is NaN, which a sample ignores.
+    // In a round without newcomers, the share is NaN. The sample ignores it.
     let share = |cell: &Cell| cell.clients.newcomers_served as f64 / cell.clients.newcomers as f64;
     let shares: Sample = group.cells().map(share).collect();
     let bytes = |cell: &Cell| cell.clients.established_bytes_per_s;
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!((gateway.newcomers, gateway.newcomer_median_ms), (700, Some(3.0)));
         let base = figures(&Group::of(&cells, Arm::Elsewhere, None));
         assert!(base.established.is_none() && base.served.unwrap().median == 1.0);
-        // An arm that was not measured, and a round without newcomers, give no figures.
+        // There are no figures for an arm that was not measured, and for a round without newcomers.
         assert!(figures(&Group::of(&cells, Arm::Nothing, None)).served.is_none());
         let mut nobody = cell(0, Arm::Nothing, 0, 0.0);
         nobody.clients.newcomers = 0;

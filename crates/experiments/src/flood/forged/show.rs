@@ -1,4 +1,4 @@
-//! The result as a table.
+//! Formats the result as a table.
 
 use equic_report::table::{Cell, Column, Table};
 
@@ -42,7 +42,7 @@ pub(in super::super) fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// Returns the line below the table: loads, sources and limits.
+/// Returns the line below the table, which names loads, sources and limits.
 pub(in super::super) fn note(plan: &ForgedPlan) -> String {
     format!(
         "{} newcomers per second, each from its own address, and {} connections from before the flood; \

@@ -1,4 +1,5 @@
-//! Runs one arm: starts the parts at their times, counts meanwhile, and ends them.
+//! Runs one arm of the experiment: starts the child processes at their times, reads counters
+//! meanwhile, and ends the processes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,15 +17,15 @@ use super::result::{Block, Gateway};
 use crate::failure::{Failure, Result};
 use crate::part::{Part, Placement, now};
 
-/// Time between two polls of the parts' output.
+/// Time between two polls of the processes' output.
 const LOOK: Duration = Duration::from_millis(20);
 /// Seconds between two readings of the server's counters.
 const TICK: f64 = 0.1;
-/// A run has hung if it takes this many times its expected time, plus [`SPARE`].
+/// A run counts as hung if it takes this many times its expected time, plus [`SPARE`].
 const FACTOR: f64 = 20.0;
-/// Minimum timeout of a run in seconds.
+/// Part of the timeout of a run that does not depend on its expected time, in seconds.
 const SPARE: f64 = 120.0;
-/// The server is quiet when it uses less than this share of its CPU.
+/// The server counts as idle when it uses less than this share of its CPU.
 const QUIET: f64 = 0.02;
 
 /// Raw records of one run, from which the result is computed. Times are seconds of CLOCK_MONOTONIC.
@@ -39,17 +40,17 @@ pub(super) struct RawRecords {
     pub sequential: Vec<Vec<Sample>>,
     /// Requests of all parallel clients.
     pub parallel: Vec<Sample>,
-    /// The server over time.
+    /// States of the server over time.
     pub looks: Vec<Look>,
     /// System calls of the server, by name.
     pub syscalls: BTreeMap<String, Calls>,
-    /// The server's own counts.
+    /// The counters that the server itself reports.
     pub server: Value,
     pub gateway: Option<Gateway>,
     pub block: Option<Block>,
-    /// Reason why the cost of a block could not be measured, or `None` if it was.
+    /// Reason why the cost of blocking an attempt could not be measured, or `None` if it was.
     pub block_missing: Option<String>,
-    /// CPU time of other processes, in per cent of the machine.
+    /// CPU time of other processes, in percent of the machine.
     pub foreign_percent: f64,
 }
 
@@ -60,14 +61,14 @@ pub(super) struct Look {
     pub memory: Memory,
 }
 
-/// The lab, the plan and the progress bar, which every run needs.
+/// The lab, the plan and the progress bar, which all runs share.
 pub(super) struct ArmContext<'a> {
     pub lab: &'a Lab,
     pub plan: &'a ExperimentPlan,
     pub progress: &'a Progress,
 }
 
-/// The running parts.
+/// The running child processes of an arm.
 pub(super) struct Processes {
     pub gateway: Option<(Part, Control, bool)>,
     pub server: Part,
@@ -89,8 +90,8 @@ impl ArmContext<'_> {
         take.gateway = cast.gateway.as_ref().map(gateway).transpose()?;
         self.quiet(&cast);
         if arm != Arm::None {
-            // On a busy machine, the client that holds the quota may miss its timeout. The run is
-            // still valid.
+            // On a busy machine, the client that holds connections up to the quota may miss its
+            // timeout. The run is valid anyway.
             match block::measure(self, arm, &cast) {
                 Ok(block) => take.block = Some(block),
                 Err(failure) => take.block_missing = Some(failure.to_string()),
@@ -157,8 +158,9 @@ impl ArmContext<'_> {
         Ok(())
     }
 
-    /// Starts the paper's attackers. They yield the CPU to the sequential clients, so that these
-    /// suffer only from the server's behaviour, not from the CPU that all clients share here.
+    /// Starts the attackers that the paper describes. They yield the CPU to the sequential clients.
+    /// These then suffer only from the server's behaviour, and not from the CPU that all clients
+    /// share here.
     fn attack(&self, cast: &mut Processes) -> Result {
         let hosts = self.lab.clients().iter().skip(SEQUENTIAL).take(PARALLEL);
         for (number, host) in hosts.enumerate() {
@@ -173,7 +175,8 @@ impl ArmContext<'_> {
         Ok(())
     }
 
-    /// Runs from the start of the first sequential client until all clients have finished.
+    /// Runs the clients: from the start of the first sequential client until all clients have
+    /// finished.
     fn act(&self, cast: &mut Processes) -> Result<RawRecords> {
         let plan = self.plan;
         let begun = now()?;
@@ -215,7 +218,8 @@ impl ArmContext<'_> {
         Ok(take)
     }
 
-    /// Reads the output of all parts until `done`, which gets the time since `begun`, returns true.
+    /// Reads the output of all processes until `done` returns true. `done` gets the time since
+    /// `begun`.
     fn listen_until(
         &self,
         cast: &mut Processes,
@@ -270,8 +274,8 @@ impl ArmContext<'_> {
 }
 
 impl Processes {
-    /// Reads the output of all parts. Fails if the server or the gateway has ended, or a client has
-    /// failed.
+    /// Reads the output of all processes. Fails if the server or the gateway has ended, or a client
+    /// has failed.
     fn listen(&mut self) -> Result {
         self.server.look(false)?;
         if let Some((part, _, _)) = &mut self.gateway {
@@ -309,16 +313,16 @@ impl Machine {
         let cpus = measure::Sample::take(&[], &[]).cpus;
         Ok(Machine {
             at: now()?,
-            // Soft interrupts mainly handle the experiment's packets.
+            // Soft interrupts are subtracted, because they mainly handle the experiment's packets.
             busy_s: cpus.iter().map(|cpu| cpu.busy_seconds - cpu.softirq_seconds).sum(),
             family_s: measure::family_cpu_seconds(),
             cpus: cpus.len(),
         })
     }
 
-    /// Returns the CPU time of other processes since `before`, in per cent of the machine. All
-    /// children must have been waited for, because the time of a running child counts as that of
-    /// other processes.
+    /// Returns the CPU time of other processes since `before`, in percent of the machine. All
+    /// children must have been waited for. Otherwise, the time of a running child would count as
+    /// that of other processes.
     fn foreign_percent_since(&self, before: &Machine) -> f64 {
         let foreign = (self.busy_s - before.busy_s) - (self.family_s - before.family_s);
         let all = (self.at - before.at) * self.cpus.max(1) as f64;

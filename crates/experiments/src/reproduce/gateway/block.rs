@@ -1,11 +1,12 @@
-//! Cost of rejecting an attempt.
+//! Measures the cost of rejecting a connection attempt.
 //!
 //! There are two figures. [`decisions`] measures only the decision: the XDP program with
 //! BPF_PROG_TEST_RUN, or the server's admission check in a loop. [`measure`] measures the total
 //! cost of an attempt for the protected machine, on the server of a run after its clients have
-//! finished. A source that holds its quota continues to send attempts. The CPU time of the server
-//! process (receiving the datagram, QUIC processing, the decision, and the answer if there is one)
-//! and of the XDP program is divided by the number of attempts.
+//! finished. For this, a source that holds as many connections as its quota allows continues to
+//! send attempts. The CPU time of the server process (receiving the datagram, QUIC processing, the
+//! decision, and the answer if there is one) and of the XDP program is divided by the number of
+//! attempts.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -29,19 +30,19 @@ use crate::failure::{Failure, Result};
 use crate::part::{PATIENCE, Part};
 use crate::signals::runtime;
 
-/// Number of additional clients in the lab: the one for this measurement.
+/// Number of additional clients in the lab, for this measurement.
 pub(super) const EXTRA: usize = 1;
-/// Number of measurements of a decision. The next constant is the number of decisions in each
-/// measurement.
+/// Number of measurements of a decision. Each measurement makes `REPEAT` decisions.
 const ROUNDS: usize = 20;
 const REPEAT: u32 = 50_000;
-/// Minimum share of the attempts that must be rejected. With less, something else was measured.
+/// Minimum share of the attempts that must be rejected. If fewer were rejected, something else was
+/// measured.
 const SHARE: f64 = 0.9;
-/// Maximum lifetime of a connection over the quota, far longer than they live.
+/// Time within which the server must close a connection over the quota. It normally takes far less.
 const CLOSED: Duration = Duration::from_secs(1);
 
-/// Measures the nanoseconds of a decision against a source over its quota, for each arm with a
-/// quota.
+/// Measures how many nanoseconds a decision takes against a source that has reached its quota, for
+/// each arm with a quota.
 pub(super) fn decisions() -> Result<Vec<Decision>> {
     let source: SocketAddr = "198.51.100.7:50000".parse()?;
     let quota = UserSpaceQuota::new(QuotaConfig {
@@ -87,7 +88,7 @@ pub(super) fn decisions() -> Result<Vec<Decision>> {
     Ok(decisions)
 }
 
-/// Measures the CPU time of a decision, repeatedly. Each decision must be a refusal.
+/// Measures the CPU time of a decision several times. Each decision must be a refusal.
 fn repeated(mut refuses: impl FnMut() -> bool) -> Result<Vec<f64>> {
     let mut round = || {
         let begun = thread_cpu()?;
@@ -108,7 +109,7 @@ fn thread_cpu() -> Result<Duration> {
         .into())
 }
 
-/// Creates a gateway in which a source is at its limit.
+/// Creates a gateway in which a source has reached its limit.
 fn full(arm: Arm, source: SocketAddr) -> Result<(Gateway, Vec<Guard>)> {
     let gateway = Gateway::load(&Config::for_port(PORT), ObjectSource::Embedded)?;
     gateway.control().set("max_connections", &super::plan::QUOTA.to_string())?;
@@ -118,7 +119,8 @@ fn full(arm: Arm, source: SocketAddr) -> Result<(Gateway, Vec<Guard>)> {
     Ok((gateway, held))
 }
 
-/// `strict` compares with `>`, like the paper's algorithm.
+/// Returns the number of connections that reach the quota. `strict` compares with `>`, like the
+/// paper's algorithm.
 fn holders(arm: Arm) -> u32 {
     super::plan::QUOTA + u32::from(arm == Arm::KernelStrict)
 }
@@ -131,10 +133,10 @@ fn initial() -> Vec<u8> {
     datagram
 }
 
-/// Measures on the server of a run whose arm has a quota.
+/// Measures the cost of an attempt on the server of a run whose arm has a quota.
 ///
 /// # Errors
-/// Also fails if the quota could not be held, or if too few attempts were rejected.
+/// Also fails if the source could not hold its connections, or if too few attempts were rejected.
 pub(super) fn measure(stage: &ArmContext<'_>, arm: Arm, cast: &Processes) -> Result<Block> {
     let host = stage.lab.client(SEQUENTIAL + PARALLEL);
     let holder = Holder::start(host, stage.plan, stage.lab.server(), &cast.pin, holders(arm))?;
@@ -147,7 +149,7 @@ pub(super) fn measure(stage: &ArmContext<'_>, arm: Arm, cast: &Processes) -> Res
         let report: FloodReport = flood.finish()?.reported("report")?;
         report.sent
     };
-    // A source that is no longer over its quota would be admitted.
+    // Fails if the source is no longer at its quota, because the server would then admit attempts.
     holder.attempts(Duration::ZERO)?;
     let after = Counters::look(stage, cast)?;
     drop(holder);
@@ -156,8 +158,8 @@ pub(super) fn measure(stage: &ArmContext<'_>, arm: Arm, cast: &Processes) -> Res
         Arm::KernelStrict | Arm::KernelNew => after.dropped - before.dropped,
         Arm::None | Arm::UserEarly => after.delivered - before.delivered,
     };
-    // Datagrams that overflow the server's socket never reach the early check, so that arm has no
-    // minimum share.
+    // Datagrams that overflow the server's socket never reach the early check, so the arm
+    // `UserEarly` has no minimum share.
     let share = if arm == Arm::UserEarly { 0.0 } else { SHARE };
     if attempts == 0 || (attempts as f64) < share * sent as f64 {
         return Err(Failure::new(format!("only {attempts} of {sent} attempts were rejected")));
@@ -195,10 +197,11 @@ impl Counters {
     }
 }
 
-/// A client that holds its quota, in a thread inside its namespace. Dropping it closes the
-/// connections.
+/// A client that holds as many connections as its quota allows. It runs in a thread inside its
+/// namespace. Dropping it closes the connections.
 struct Holder {
-    /// Orders for rejected attempts: the duration, and a channel for the number of attempts.
+    /// Channel to the thread, which makes attempts on request. A request has the duration, and a
+    /// channel for the number of attempts.
     orders: Option<Sender<(Duration, Sender<Result<u64>>)>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -233,7 +236,7 @@ impl Holder {
                 Ok((runtime, client)) => {
                     runtime.block_on(hold(client, url, connections, &ready, inbox));
                 }
-                // If the receiver was dropped, the error is not needed.
+                // If the receiver was dropped, no one needs the error.
                 Err(failure) => drop(ready.send(Err(failure))),
             }
         });
@@ -243,8 +246,8 @@ impl Holder {
         Ok(holder)
     }
 
-    /// Opens connections one after the other, which the server closes, and returns their number.
-    /// Fails if the quota is no longer held, even with a duration of zero.
+    /// For some time, opens connections one after the other, which the server closes. Returns the
+    /// number of attempts. Fails if the quota is no longer held, even with a duration of zero.
     fn attempts(&self, time: Duration) -> Result<u64> {
         let (reply, answer) = channel();
         let gone = || Failure::new("the client that holds the quota has ended");
@@ -258,7 +261,7 @@ impl Drop for Holder {
     fn drop(&mut self) {
         drop(self.orders.take());
         if let Some(thread) = self.thread.take() {
-            // The thread does not panic.
+            // Joining does not fail, because the thread does not panic.
             let _ = thread.join();
         }
     }
@@ -276,14 +279,14 @@ async fn hold(
         match answered(&client, &url).await {
             Ok(connection) => held.push(connection),
             Err(failure) => {
-                // If the receiver was dropped, the error is not needed.
+                // If the receiver was dropped, no one needs the error.
                 let _ = ready.send(Err(failure));
                 return;
             }
         }
     }
     let _ = ready.send(Ok(()));
-    // This runtime also drives the connections, so it must not be blocked.
+    // The runtime of this thread also drives the held connections, so the thread must not block.
     loop {
         match inbox.try_recv() {
             Ok((time, reply)) => {
@@ -300,7 +303,8 @@ async fn hold(
     }
 }
 
-/// Opens a connection and waits for a response. Afterwards, the server counts the connection.
+/// Opens a connection and waits for a response. When this function returns, the server counts the
+/// connection.
 async fn answered(client: &Client, url: &str) -> Result<equic_http3::Connection> {
     let (target, path) = Target::parse(url)?;
     let connection = client.open(&target).await?;
@@ -311,7 +315,7 @@ async fn answered(client: &Client, url: &str) -> Result<equic_http3::Connection>
 async fn in_vain(client: &Client, url: &str, time: Duration) -> Result<u64> {
     let (begun, mut refused, mut kept) = (Instant::now(), 0, 0);
     while begun.elapsed() < time {
-        // The server may close it before HTTP/3 has begun.
+        // The server may close the connection before HTTP/3 has begun.
         let closed = match client.connect(url).await {
             Ok(connection) => tokio::time::timeout(CLOSED, connection.closed()).await.is_ok(),
             Err(error) if error.failure() == Reason::Refused => true,

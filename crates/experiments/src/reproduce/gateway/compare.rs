@@ -1,4 +1,4 @@
-//! Comparison of the paper's numbers with ours.
+//! Compares the paper's numbers with our measurements.
 
 use equic_report::stats::{Interval, Sample};
 
@@ -10,19 +10,20 @@ use super::result::{Experiment, Run};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Estimate {
     pub median: f64,
-    /// `None` for fewer than 6 runs, because an interval of fewer runs would cover less than 95 %.
+    /// 95 % interval of the median. `None` for fewer than 6 runs, because their interval would
+    /// cover less than 95 %.
     pub interval: Option<Interval>,
-    /// Number of values in the estimate.
+    /// Number of values that the median is computed from.
     pub count: usize,
 }
 
-/// Computes an estimate. Returns `None` without values.
+/// Returns the median of values with its interval, or `None` if there are no values.
 pub(super) fn estimate(values: &[f64]) -> Option<Estimate> {
     let sample = Sample::from(values);
     Some(Estimate { median: sample.median()?, interval: sample.median_95(), count: sample.len() })
 }
 
-/// Returns a percentile of one run's samples.
+/// Returns a percentile of the values from one run.
 fn percentile(values: &[f64], p: f64) -> Option<f64> {
     Sample::from(values).percentile(p)
 }
@@ -30,19 +31,19 @@ fn percentile(values: &[f64], p: f64) -> Option<f64> {
 /// Computes one figure of a run.
 pub(super) type Metric = fn(&Run) -> Option<f64>;
 
-/// A metric with its name and unit: a row of the table of all arms.
+/// A metric with its name and its unit, which is a row in the table of all arms.
 pub(super) struct Measured {
     pub name: &'static str,
     pub unit: &'static str,
     pub of: Metric,
 }
 
-/// Returns the sum over all system calls.
+/// Returns the number of all system calls of the server.
 fn syscalls(run: &Run) -> equic_lab::measure::Calls {
     equic_lab::measure::all_calls(&run.syscalls)
 }
 
-/// The rows of the table of all arms.
+/// The metrics in the table of all arms, one per row.
 pub(super) const MEASURED: [Measured; 19] = [
     Measured {
         name: "requests/s, whole experiment, harmonic mean",
@@ -136,12 +137,14 @@ pub(super) const MEASURED: [Measured; 19] = [
     },
 ];
 
-/// A claim of the paper: the change from user space to kernel.
+/// A claim of the paper: how a figure changes if the quota is checked in the kernel instead of in
+/// user space.
 pub(super) struct Claim {
     pub name: &'static str,
     /// The claim, as written in the paper.
     pub paper: &'static str,
-    /// The paper's relative change, such as -0.65 for 65 % less, or `None` if it gives no number.
+    /// The relative change in the paper, such as -0.65 for 65 % less. `None` if the paper gives no
+    /// number.
     pub change: Option<f64>,
     pub of: Of,
 }
@@ -149,14 +152,15 @@ pub(super) struct Claim {
 /// Where the figure of a claim comes from.
 pub(super) enum Of {
     Runs(Metric),
-    /// Time to recover. Some runs never recover.
+    /// The time until a run recovers from the attack. Some runs never recover.
     Recovery,
-    /// The decisions, which are measured separately from the runs.
+    /// The duration of a decision, which is measured separately from the runs.
     Decisions,
 }
 
-/// The paper's claims, in its order. Its "18 % faster" counts from the start of the experiment.
-/// From the start of the attack, it is 17 units of its figure 3 instead of 22.
+/// The paper's claims, in its order. The paper counts its "18 % faster" from the start of the
+/// experiment. Counted from the start of the attack, it is 17 units of the paper's figure 3 instead
+/// of 22.
 pub(super) const CLAIMS: [Claim; 14] = [
     Claim {
         name: "Throughput, harmonic mean (figure 4)",
@@ -244,40 +248,42 @@ pub(super) const CLAIMS: [Claim; 14] = [
     },
 ];
 
-/// Pairs of arms for comparison: quota in user space, quota in the kernel.
+/// Pairs of arms to compare. The first arm enforces the quota in user space, and the second in the
+/// kernel.
 pub(super) const PAIRS: [(&str, Arm, Arm); 2] = [
     ("as published", Arm::UserLate, Arm::KernelStrict),
     ("each at its best", Arm::UserEarly, Arm::KernelNew),
 ];
 
 impl Experiment {
-    /// Returns the runs of an arm, by round.
+    /// Returns the runs of an arm, ordered by round.
     pub(super) fn of(&self, arm: Arm) -> Vec<&Run> {
         let mut runs: Vec<&Run> = self.runs.iter().filter(|run| run.arm == arm).collect();
         runs.sort_by_key(|run| run.round);
         runs
     }
 
-    /// Returns a figure over the runs of an arm.
+    /// Returns a figure as the median over the runs of an arm.
     pub(super) fn figure(&self, arm: Arm, metric: Metric) -> Option<Estimate> {
         let values: Vec<f64> = self.of(arm).into_iter().filter_map(metric).collect();
         estimate(&values)
     }
 
-    /// Returns the median time to recover, or `None` if most runs did not recover.
+    /// Returns the median time until the runs of an arm recovered, or `None` if most of them did
+    /// not.
     pub(super) fn recovery(&self, arm: Arm) -> Option<f64> {
         let times: Vec<_> = self.of(arm).iter().map(|run| run.legitimate.recovery_s).collect();
         median_with_never(&times)
     }
 
-    /// Returns the nanoseconds of the decision only.
+    /// Returns the duration of a decision in an arm, in nanoseconds.
     pub(super) fn decision(&self, arm: Arm) -> Option<Estimate> {
         let found = self.decisions.iter().find(|decision| decision.arm == arm)?;
         estimate(&found.nanoseconds)
     }
 
-    /// Returns the change of a claim's figure from one arm to the other: the median of the changes
-    /// in each round.
+    /// Returns how the figure of a claim changes from one arm to another: the median of the changes
+    /// within rounds.
     pub(super) fn change(&self, claim: &Claim, from: Arm, to: Arm) -> Option<Estimate> {
         let rounds = |metric: &dyn Fn(&Run) -> Option<f64>| {
             let (old, new) = (self.of(from), self.of(to));
@@ -298,32 +304,33 @@ impl Experiment {
     }
 }
 
-/// Minimum number of values for an interval.
+/// Minimum number of rounds for which a change has an interval.
 pub(super) use equic_report::stats::median::FEWEST;
 
-/// Verdict on a claim, by the change of its figure.
+/// Verdict on a claim of the paper, by the change of its figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClaimVerdict {
-    /// It was measured in fewer than [`FEWEST`] rounds.
+    /// The change was measured in fewer than [`FEWEST`] rounds.
     TooFew,
-    /// The change has the same direction as in the paper, and the paper's value is within the
+    /// The change has the same direction as in the paper, and the paper's value is within its
     /// interval.
     Holds,
     /// The change has the same direction as in the paper, but is larger.
     More,
     /// The change has the same direction as in the paper, but is smaller.
     Less,
-    /// The interval of the change includes zero.
+    /// The interval of the change includes zero, so its direction is unknown.
     Open,
-    /// The change has the opposite direction.
+    /// The change has the opposite direction of the change in the paper.
     Contradicted,
 }
 
 impl ClaimVerdict {
-    /// Returns the verdict on the paper's change, given the measured one.
+    /// Returns the verdict on a change in the paper, given the measured change.
     pub(super) fn of(paper: f64, ours: &Estimate) -> ClaimVerdict {
         let Some(Interval { low, high }) = ours.interval else { return ClaimVerdict::TooFew };
-        // Negates decreases, so that the rest compares only increases.
+        // If the paper reports a decrease, negates all values, so that the rest only compares
+        // increases.
         let (paper, low, high) =
             if paper < 0.0 { (-paper, -high, -low) } else { (paper, low, high) };
         if high < 0.0 {
@@ -339,7 +346,7 @@ impl ClaimVerdict {
         }
     }
 
-    /// Short form for a table.
+    /// Returns a short form of the verdict, for a table.
     pub(super) fn short(self) -> &'static str {
         match self {
             ClaimVerdict::Holds | ClaimVerdict::More | ClaimVerdict::Less => "holds",
@@ -348,7 +355,7 @@ impl ClaimVerdict {
         }
     }
 
-    /// Long form for a sentence about a claim.
+    /// Returns a long form of the verdict, for a sentence about a claim.
     pub(super) fn words(self) -> &'static str {
         match self {
             ClaimVerdict::TooFew => "is not shown: there are too few rounds",
@@ -382,7 +389,7 @@ mod tests {
         assert_eq!(ClaimVerdict::of(-0.65, &ours(-0.9, -0.8)), ClaimVerdict::More);
         assert_eq!(ClaimVerdict::of(-0.65, &ours(-0.2, -0.1)), ClaimVerdict::Less);
         assert_eq!(ClaimVerdict::of(-0.65, &ours(0.1, 0.2)), ClaimVerdict::Contradicted);
-        // The words in the report.
+        // These words are used in the report.
         assert_eq!(ClaimVerdict::of(0.3, &ours(0.1, 0.2)).short(), "holds");
         assert_eq!(ClaimVerdict::of(0.3, &ours(-0.1, 0.2)).short(), "not shown");
         assert_eq!(ClaimVerdict::of(0.3, &of(0.2, 0.4, FEWEST - 1)).short(), "not shown");

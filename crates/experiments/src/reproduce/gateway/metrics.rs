@@ -1,25 +1,26 @@
-//! Definitions of the metrics, as pure functions of samples and times.
+//! Definitions of the gateway experiment's metrics, as pure functions of samples and times.
 //!
-//! Times are in seconds. Windows have equal width, and are given as (middle, rate).
+//! Times are in seconds. A rate over time is given in windows of equal width, as pairs (middle of
+//! the window, rate).
 
 use equic_report::stats::Sample;
 use equic_report::timeline;
 
-/// Share of the rate before the attack at which the rate counts as recovered.
+/// The rate counts as recovered when it reaches this share of the rate before the attack.
 pub(super) const RECOVERED: f64 = 0.9;
-/// Number of consecutive windows for which the rate must stay there.
+/// Number of consecutive windows in which the rate must stay above this share.
 pub(super) const STEADY: usize = 3;
 
 /// Returns the rates in whole windows from `start`. Events after the last whole window before `end`
 /// are ignored.
 pub(super) fn windows(events: &[f64], start: f64, end: f64, width: f64) -> Vec<(f64, f64)> {
-    // The addition prevents that rounding loses a whole window.
+    // The small addition ensures that rounding does not lose a whole window.
     let whole = start + ((end - start) / width + 1e-9).floor() * width;
     timeline::rate(events, start, whole, width).unwrap_or_default()
 }
 
-/// Returns the paper's harmonic mean of the rates in windows. A window without events makes it 0,
-/// which is its limit. Returns `None` without windows.
+/// Returns the harmonic mean of the rates in windows, which the paper uses. If a window has no
+/// events, the mean is 0. Returns `None` if there are no windows.
 pub(super) fn harmonic_mean(rates: &[f64]) -> Option<f64> {
     if rates.contains(&0.0) {
         return Some(0.0);
@@ -27,13 +28,14 @@ pub(super) fn harmonic_mean(rates: &[f64]) -> Option<f64> {
     Sample::from(rates).harmonic_mean()
 }
 
-/// The rate before an attack, and the time to recover.
+/// The rate before an attack, and the time until the rate had recovered.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Recovery {
-    /// Median of the windows before the attack.
+    /// Median of the rates in the windows before the attack.
     pub before: f64,
-    /// Time from the start of the attack to the start of the first of [`STEADY`] consecutive
-    /// windows with at least [`RECOVERED`] of that rate. `None` if the rate did not recover.
+    /// Time from the start of the attack until the rate has recovered, in seconds. It has recovered
+    /// at the start of the first [`STEADY`] consecutive windows with at least [`RECOVERED`] of the
+    /// rate before. `None` if the rate did not recover.
     pub seconds: Option<f64>,
 }
 
@@ -55,7 +57,7 @@ pub(super) fn recovery(windows: &[(f64, f64)], width: f64, attack: f64) -> Optio
 }
 
 /// Returns the median of values. `None` stands for an event that never occurred, and counts as
-/// larger than all others. Returns `None` if the median is such a value, or without values.
+/// larger than all others. Returns `None` if the median is such a value, or if there are no values.
 pub(super) fn median_with_never(values: &[Option<f64>]) -> Option<f64> {
     let mut sorted: Vec<f64> = values.iter().map(|value| value.unwrap_or(f64::INFINITY)).collect();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -83,7 +85,7 @@ mod tests {
         assert_eq!(windows(&events, 0.0, 1.3, 0.5), [(0.25, 4.0), (0.75, 2.0)]);
         assert_eq!(windows(&events, 0.0, 0.3 / 0.1 * 0.1, 0.1).len(), 3);
         assert_eq!(windows(&events, 0.0, 0.4, 0.5), []);
-        // The windows may begin at any time. Without time, there are no windows.
+        // The first window may begin at any time. An interval of length zero has no windows.
         assert_eq!(windows(&events, 0.5, 1.5, 0.5), [(0.75, 2.0), (1.25, 4.0)]);
         assert_eq!(windows(&events, 1.5, 1.0, 0.5), []);
     }
@@ -107,14 +109,15 @@ mod tests {
         let dip = rates(&[9.0, 100.0, 102.0, 98.0, 10.0, 30.0, 95.0, 50.0, 92.0, 93.0, 99.0, 20.0]);
         let found = recovery(&dip, 1.0, 4.0).unwrap();
         assert_eq!((found.before, found.seconds), (100.0, Some(4.0)));
-        // If the attack begins inside a window, the whole windows after it count.
+        // If the attack begins inside a window, the first whole window after it is the first one
+        // that counts.
         assert_eq!(recovery(&dip, 1.0, 3.5).unwrap().seconds, Some(4.5));
         let calm = rates(&[9.0, 100.0, 99.0, 101.0, 97.0]);
         assert_eq!(recovery(&calm, 1.0, 2.0).unwrap().seconds, Some(0.0));
         let lost = rates(&[100.0, 100.0, 1.0, 95.0, 95.0]);
         assert_eq!(recovery(&lost, 1.0, 2.0).unwrap().seconds, None);
         assert_eq!(recovery(&lost, 1.0, 0.5), None);
-        // The single window before the attack is used for comparison.
+        // If only one window lies before the attack, its rate is used.
         assert_eq!(recovery(&lost, 1.0, 1.0).unwrap().before, 100.0);
     }
 

@@ -1,12 +1,13 @@
-//! The experiment of the eQUIC gateway's paper: a server, four sequential clients, and four clients
-//! that later send requests in parallel and are limited by the quota. See [`plan::Arm`] for the
-//! arms.
+//! The experiment of the eQUIC gateway's paper. A server has four sequential clients, and four
+//! clients that later send requests in parallel and are limited by a quota. [`plan::Arm`] lists the
+//! arms, which are variants of the experiment with different quotas.
 //!
-//! * `plan`: parameters, times and their scale, command lines; `search`: strength of the attack;
-//!   `arm`: runs one arm; `block`: cost of rejecting an attempt.
-//! * `metrics`: the definitions; `result`: the figures of a run, and the content of the result
-//!   file.
-//! * `compare`: the paper's numbers and ours; `show`: tables, Markdown, notes; `plots`; `progress`.
+//! * `plan`: parameters, times and their scale, command lines. `search`: strength of the attack.
+//!   `arm`: runs one arm. `block`: cost of rejecting a connection attempt.
+//! * `metrics`: definitions of the metrics. `result`: the figures of a run, and the content of the
+//!   result file.
+//! * `compare`: compares the paper's numbers with ours. `show`: tables, Markdown, notes. `plots`:
+//!   plots. `progress`: progress display.
 
 mod arm;
 mod block;
@@ -46,10 +47,11 @@ use plan::{Arm, ExperimentPlan, PARALLEL, SEQUENTIAL};
 use progress::Progress;
 use result::{Experiment, Run};
 
-/// The schema of the result.
+/// Name of the schema of the result.
 const SCHEMA: &str = "equic.reproduce.gateway/1";
 
-/// Trials of each attack in the search. One trial if there are few runs anyway.
+/// Number of trials of each attack in the search. If the experiment has few runs, one trial is
+/// made.
 const TRIALS: u32 = 2;
 
 /// Repeats the experiment of the gateway paper, and compares the results. First it searches for an
@@ -100,16 +102,16 @@ fn carry_out(args: &Args) -> Result {
         )
         .help("run `sudo equic-lab reproduce gateway`"));
     }
-    // These checks come first, so that the experiment does not fail after minutes.
+    // These checks come first, so that a problem is found before minutes of measurements.
     let raw = args.out.join("raw");
     super::make_folder(&raw)?;
     check_fonts()?;
     let envelope = Envelope::now()?;
     let plan =
         ExperimentPlan::new(args, args.seed.unwrap_or_else(|| rand::random::<u32>().into()))?;
-    // Keep all threads, and parts without a CPU of their own, off the server's CPU.
+    // Keeps all threads, and processes without a CPU of their own, off the server's CPU.
     pin_thread(&[plan.other_cpu])?;
-    // Remove the labs of killed experiments. A lab that cannot be removed does no harm.
+    // Removes the labs of experiments that were killed. A lab that cannot be removed does no harm.
     let _ = Lab::sweep();
     let decisions = block::decisions()?;
     let statistics = BpfStatistics::enable()?;
@@ -130,7 +132,7 @@ fn carry_out(args: &Args) -> Result {
     tell(args, &report)
 }
 
-/// Runs every arm once per round, each round in another random order.
+/// Runs every arm once per round. Each round has another random order.
 fn play(stage: &ArmContext<'_>, raw: &Path) -> Result<Vec<Run>> {
     let mut rng = StdRng::seed_from_u64(stage.plan.seed);
     let mut runs = Vec::new();
@@ -149,10 +151,10 @@ fn play(stage: &ArmContext<'_>, raw: &Path) -> Result<Vec<Run>> {
     Ok(runs)
 }
 
-/// A stored request: its client, and the sample.
+/// A request in the stored file: the client that made it, and the sample.
 #[derive(Serialize)]
 struct Kept<'a> {
-    /// `sequential` or `parallel`.
+    /// Kind of client: `sequential` or `parallel`.
     kind: &'static str,
     #[serde(flatten)]
     sample: &'a Sample,

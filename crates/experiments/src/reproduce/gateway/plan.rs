@@ -1,12 +1,13 @@
-//! Plan of the experiment: the arms, their sizes and times, and the command lines of the parts.
+//! Plan of the gateway experiment: the arms, their sizes and times, and the command lines of the
+//! child processes.
 //!
 //! The paper's experiment took more than two minutes, because its machine answered some tens of
 //! requests per second. On a faster machine, the sequential clients would finish before the attack
-//! begins. All times are therefore scaled by one factor ([`ExperimentPlan::scale`]), so that
-//! clients and attack overlap as in the paper's figure 3. If this would make the experiment only a
-//! few seconds long, every client makes more requests ([`ExperimentPlan::pace`]). A search before
-//! the runs decides the strength of the attack and the width of the windows of the means
-//! (`search`).
+//! begins. All times are therefore multiplied by one factor ([`ExperimentPlan::scale`]), so that
+//! clients and attack overlap as in the paper's figure 3. If the experiment would then take only a
+//! few seconds, every client makes more requests ([`ExperimentPlan::pace`]). A search before the
+//! runs (`search`) decides the strength of the attack, and the width of the windows in which rates
+//! are averaged.
 
 use equic_harness::allowed_cpus;
 use equic_lab::plan::IFNAME;
@@ -17,56 +18,61 @@ use super::Args;
 use super::search::Step;
 use crate::failure::Result;
 
-/// Number of clients that make one request after the other. Each has its own source address.
+/// Number of sequential clients, which make one request after the other. Each has its own source
+/// address.
 pub(super) const SEQUENTIAL: usize = 4;
-/// Number of clients that make many requests at the same time: the attackers.
+/// Number of parallel clients, which make many requests at the same time. These are the attackers.
 pub(super) const PARALLEL: usize = 4;
 /// Port of the server.
 pub(super) const PORT: u16 = 443;
-/// Simultaneous connections per source: the paper's quota.
+/// The paper's quota: the number of simultaneous connections per source.
 pub(super) const QUOTA: u32 = 5;
 
-/// Requests of each client in the paper.
+/// Number of requests of each client in the paper.
 const REQUESTS: u32 = 1000;
-/// Requests of each client with `--quick`.
+/// Number of requests of each client with `--quick`.
 const QUICK_REQUESTS: u32 = 200;
-/// Minimum time in seconds that the sequential clients need without an attack. It must be long
-/// enough for many windows with many requests each, and for timeouts in proportion.
+/// Minimum time in seconds that the sequential clients need without an attack. In this time, there
+/// must be many windows with many requests each, and the scaled timeouts must be long enough.
 const BUSY: f64 = 30.0;
 /// Minimum time in seconds that the sequential clients need without an attack, with `--quick`.
 const QUICK_BUSY: f64 = 3.5;
-/// Size of a response body in the paper: 256 KB.
+/// Size of a response body in the paper, in bytes.
 const BYTES: u64 = 256 * 1024;
-/// Start of the attack in the paper, in seconds. The following constants are times of the paper,
-/// too.
+/// Start of the attack in the paper, in seconds. The constants below are also times of the paper.
 const START: f64 = 30.0;
-/// Time in which the attackers begin all their requests (figure 3: throughput has recovered at 22
-/// on an axis with 5 s per unit).
+/// Time in seconds in which the attackers begin all their requests. In the paper's figure 3,
+/// throughput has recovered at 22 on an axis with 5 s per unit.
 const ATTACK: f64 = 80.0;
-/// Time that the sequential clients need without an attack (about 30 on that axis).
+/// Time in seconds that the sequential clients need without an attack. It is about 30 on the axis
+/// of figure 3.
 const CALM: f64 = 150.0;
-/// One unit of the axis of figure 3.
+/// Length of one unit on the axis of figure 3, in seconds.
 const WINDOW: f64 = 5.0;
-/// The idle timeout of lsquic.
+/// The idle timeout of lsquic, in seconds.
 const IDLE: f64 = 30.0;
-/// Maximum number of requests of an attacker in progress. Each has its own socket.
+/// Maximum number of requests that an attacker has in progress. Each has its own socket.
 const MOST_SLOTS: f64 = 3000.0;
-/// Minimum of all scaled timeouts: a handshake that loses a packet needs this time.
+/// Minimum of all scaled timeouts, in seconds. A handshake that loses a packet needs this time.
 const SHORTEST_TIMEOUT: f64 = 2.0;
 
-/// Arms of the experiment: the same server under the same load, with one kind of quota or none.
+/// Arms of the experiment: the same server under the same load, with one kind of quota or without a
+/// quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Arm {
     /// No quota.
     None,
-    /// A quota in the server, applied when the handshake is complete, like in the paper's server.
+    /// A quota in the server that is checked when the handshake is complete, as in the paper's
+    /// server.
     UserLate,
-    /// A quota in the server, applied as early as possible: to the first packet.
+    /// A quota in the server that is checked as early as possible, when the first packet arrives.
     UserEarly,
-    /// A quota in the kernel, as published: at the limit, all packets of the source are dropped.
+    /// A quota in the kernel, as published: when a source has reached the limit, all its packets
+    /// are dropped.
     KernelStrict,
-    /// A quota in the kernel: at the limit, packets that would open another connection are dropped.
+    /// A quota in the kernel: when a source has reached the limit, only packets that would open
+    /// another connection are dropped.
     KernelNew,
 }
 
@@ -75,7 +81,7 @@ impl Arm {
     pub(super) const ALL: [Arm; 5] =
         [Arm::None, Arm::UserLate, Arm::UserEarly, Arm::KernelStrict, Arm::KernelNew];
 
-    /// Returns the heading of the arm's column, in two lines.
+    /// Returns the heading of the arm's column, on two lines.
     pub(super) fn heading(self) -> &'static str {
         match self {
             Arm::None => "no\nquota",
@@ -86,7 +92,7 @@ impl Arm {
         }
     }
 
-    /// Returns the name in legends of plots and in sentences.
+    /// Returns the arm's name in legends of plots and in sentences.
     pub(super) fn title(self) -> &'static str {
         match self {
             Arm::None => "no quota",
@@ -97,7 +103,7 @@ impl Arm {
         }
     }
 
-    /// Returns the gateway's policy, if it has one.
+    /// Returns the policy of the arm's gateway, or `None` if the arm has no gateway.
     pub(super) fn policy(self) -> Option<&'static str> {
         match self {
             Arm::None | Arm::UserLate | Arm::UserEarly => None,
@@ -115,49 +121,53 @@ pub(super) struct ExperimentPlan {
     pub seed: u64,
     pub sequential_clients: usize,
     pub parallel_clients: usize,
-    /// Number of requests of a sequential client. For a parallel one, see
+    /// Number of requests of a sequential client. For a parallel client, see
     /// [`ExperimentPlan::requests_per_attacker`].
     pub requests_per_client: u32,
-    /// Requests of a parallel client, as a multiple of a sequential one's. It is 1 in the paper.
+    /// Number of requests of a parallel client, as a multiple of that of a sequential client. It is
+    /// 1 in the paper.
     #[serde(default = "one")]
     pub attack: u32,
-    /// Steps of the search for that number. `None` in results from before the search existed.
+    /// Steps of the search for the strength of the attack. `None` in results from before the search
+    /// existed.
     #[serde(default)]
     pub search: Vec<Step>,
-    /// Minimum time in seconds that the sequential clients need without an attack. If they need
-    /// less, they make more requests. `None` if the number of requests was given.
+    /// Minimum time in seconds that the sequential clients need without an attack. If they would
+    /// need less, they make more requests. `None` if the user gave the number of requests.
     pub busy_s: Option<f64>,
     pub bytes_per_request: u64,
     pub quota: u32,
     /// Measured time in seconds that the sequential clients need without an attack.
     pub calm_s: f64,
-    /// Factor of all times of the paper.
+    /// Factor by which all times of the paper are multiplied.
     pub scale: f64,
-    /// Start of the parallel clients, in seconds.
+    /// Time at which the parallel clients start, in seconds.
     pub start_s: f64,
     /// Time in seconds in which the parallel clients begin all their requests.
     pub attack_s: f64,
-    /// Requests that each parallel client begins per second.
+    /// Number of requests that each parallel client begins per second.
     pub rate_per_parallel_client: f64,
-    /// Maximum number of requests in progress of each parallel client.
+    /// Maximum number of requests that each parallel client has in progress.
     pub slots_per_parallel_client: usize,
-    /// Width of the windows for rates, as in figure 3, and for the time to recover.
+    /// Width in seconds of the windows in which rates are shown, as in figure 3, and in which
+    /// recovery is detected.
     pub window_s: f64,
-    /// Width of the windows for mean rates. `None` in results from before the search existed, which
-    /// used `window_s`.
+    /// Width in seconds of the windows for mean rates. `None` in results from before the search
+    /// existed, which used `window_s`.
     #[serde(default)]
     pub mean_window_s: Option<f64>,
     /// Idle timeout of the server's connections, in milliseconds.
     pub idle_timeout_ms: u64,
-    /// Time after which a client's request has failed, in milliseconds.
+    /// Time after which a client's request counts as failed, in milliseconds.
     pub timeout_ms: u64,
-    /// Duration of the measurement of a block's cost after each run, in seconds.
+    /// Duration of the measurement, after each run, of what it costs to block an attempt. In
+    /// seconds.
     pub block_s: f64,
-    /// Packets per second in that measurement.
+    /// Rate of attempts in the measurement of what it costs to block one, in packets per second.
     pub block_pps: u64,
     /// CPU of the server.
     pub server_cpu: usize,
-    /// CPU of all other parts.
+    /// CPU of all other processes.
     pub other_cpu: usize,
 }
 
@@ -198,15 +208,15 @@ impl ExperimentPlan {
         Ok(plan.pace(CALM))
     }
 
-    /// Returns the plan with the number of requests and the times for sequential clients that need
-    /// `calm_s` without an attack.
+    /// Returns the plan with the number of requests and the times for this machine, on which the
+    /// sequential clients need `calm_s` without an attack.
     pub(super) fn pace(mut self, mut calm_s: f64) -> ExperimentPlan {
         if let Some(busy_s) = self.busy_s.filter(|busy_s| calm_s < *busy_s) {
             let requests = f64::from(self.requests_per_client) * busy_s / calm_s;
-            // Rounded up to a multiple of 50, for readability.
+            // The number is rounded up to a multiple of 50, so that it is easy to read.
             let requests = (requests / 50.0).ceil() * 50.0;
             calm_s *= requests / f64::from(self.requests_per_client);
-            // The cast saturates.
+            // The cast saturates if the number is too large.
             self.requests_per_client = requests as u32;
         }
         let scale = (calm_s / CALM).min(1.0);
@@ -226,11 +236,12 @@ impl ExperimentPlan {
         paced.attacked(attack)
     }
 
-    /// Returns the plan with `attack` times the requests of the other clients, in the same time.
+    /// Returns the plan with an attack in which a parallel client makes `attack` times the requests
+    /// of a sequential client, in the same time.
     pub(super) fn attacked(self, attack: u32) -> ExperimentPlan {
         let requests = self.requests_per_client.saturating_mul(attack);
         let rate = f64::from(requests) / self.attack_s;
-        // The number of requests in progress if none is answered, plus a fifth.
+        // This is the number of requests in progress if no request is answered, plus a fifth.
         let slots = rate * self.timeout_ms as f64 / 1000.0 * 1.2;
         let slots = slots.ceil().clamp(8.0, MOST_SLOTS) as usize;
         ExperimentPlan {
@@ -251,18 +262,18 @@ impl ExperimentPlan {
         self.mean_window_s.unwrap_or(self.window_s)
     }
 
-    /// Returns the number of requests of each client in the measurement of the pace.
+    /// Returns the number of requests that each client makes when the pace is measured.
     pub(super) fn probe_requests(&self) -> u32 {
         (self.requests_per_client / 5).clamp(10, 200)
     }
 
-    /// Expected length of a run in seconds.
+    /// Returns the expected length of a run in seconds.
     pub(super) fn run_s(&self) -> f64 {
         1.3 * self.calm_s + self.timeout_ms as f64 / 1000.0 + self.block_s + 2.5
     }
 
-    /// Returns the arguments of `equic serve` for an arm. `gateway` is the name of the gateway to
-    /// join.
+    /// Returns the arguments of `equic serve` for an arm. The gateway that the server joins has the
+    /// name of the lab.
     pub(super) fn server(&self, arm: Arm, lab: &Lab) -> Vec<String> {
         let listen = format!("{}:{PORT}", lab.server().ipv4);
         let idle = format!("{}ms", self.idle_timeout_ms);
@@ -275,7 +286,7 @@ impl ExperimentPlan {
             &listen,
             "--idle-timeout",
             &idle,
-            // The paper's server does not use Retry.
+            // Retry is off, because the paper's server does not use it.
             "--retry-threshold",
             "off",
         ]);
@@ -283,14 +294,14 @@ impl ExperimentPlan {
         args.extend(match arm {
             Arm::None => Vec::new(),
             Arm::UserLate => words(&["--user-quota", &quota, "--user-at-limit", "close"]),
-            // Ignoring packets costs a server the least, and is also what the gateway does.
+            // Ignoring packets costs the server least, and the gateway also ignores them.
             Arm::UserEarly => words(&["--user-quota", &quota, "--user-at-limit", "ignore"]),
             Arm::KernelStrict | Arm::KernelNew => words(&["--gateway", lab.id()]),
         });
         args
     }
 
-    /// Returns the arguments of `equic gateway run`, with the name of the lab.
+    /// Returns the arguments of `equic gateway run` for a gateway with the name of the lab.
     pub(super) fn gateway(&self, policy: &str, lab: &Lab) -> Vec<String> {
         let (port, quota) = (PORT.to_string(), self.quota.to_string());
         words(&[
@@ -310,8 +321,8 @@ impl ExperimentPlan {
         ])
     }
 
-    /// Returns the arguments of `equic-lab net load well` for a sequential client that makes
-    /// `requests`.
+    /// Returns the arguments of `equic-lab net load well` for a sequential client that makes this
+    /// number of requests.
     pub(super) fn sequential(&self, server: &Namespace, pin: &str, requests: u32) -> Vec<String> {
         let mut args = words(&["net", "load", "well", &self.url(server), "--pin", pin]);
         args.extend(self.measured(requests));
@@ -319,7 +330,7 @@ impl ExperimentPlan {
     }
 
     /// Returns the arguments of `equic-lab net load parallel` for a client that begins requests at
-    /// its rate, whatever their results.
+    /// a fixed rate, whether or not earlier ones succeed.
     pub(super) fn parallel(&self, server: &Namespace, pin: &str) -> Vec<String> {
         let mut args = words(&["net", "load", "parallel", &self.url(server), "--pin", pin]);
         let (slots, rate) = (self.slots_per_parallel_client, self.rate_per_parallel_client);
@@ -344,7 +355,8 @@ impl ExperimentPlan {
         ])
     }
 
-    /// Returns the arguments of `equic-lab net flood initial`, for measuring the cost of a block.
+    /// Returns the arguments of `equic-lab net flood initial`, for measuring what it costs to block
+    /// an attempt.
     pub(super) fn flood(&self, server: &Namespace) -> Vec<String> {
         let target = format!("{}:{PORT}", server.ipv4);
         let (pps, seed) = (self.block_pps.to_string(), (self.seed % 1_000_000).to_string());
@@ -384,7 +396,7 @@ fn words(words: &[&str]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Returns a plan with a given number of requests.
+    /// Returns a plan in which the user gives the number of requests.
     fn given() -> ExperimentPlan {
         ExperimentPlan::new(&Args { requests: Some(200), ..Args::default() }, 1).unwrap()
     }
@@ -397,10 +409,10 @@ mod tests {
         let fast = given().pace(15.0);
         let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
         assert!(near(fast.start_s, 3.0) && near(fast.window_s, 0.5) && near(fast.attack_s, 8.0));
-        // Sequential clients are active when the attack begins and when it ends.
+        // Some sequential clients must still be active when the attack begins and when it ends.
         assert!(fast.start_s + fast.attack_s < fast.calm_s);
         assert!(near(fast.rate_per_parallel_client * fast.attack_s, 200.0));
-        // The scaled time would be below the minimum.
+        // The scaled timeout would be below the minimum, so the minimum is used.
         assert_eq!(given().pace(1.0).idle_timeout_ms, 2000);
     }
 
@@ -422,7 +434,7 @@ mod tests {
         assert!((strong.rate_per_parallel_client - 8.0 * rate).abs() < 1e-9);
         assert_eq!((strong.attack_s, strong.requests_per_attacker()), (attack_s, 1600));
         assert_eq!(strong.requests_per_client, 200);
-        // The slots suffice for all requests that can be in progress in a timeout of 6 s.
+        // There are enough slots for all requests that can be in progress during a timeout of 6 s.
         assert_eq!(strong.slots_per_parallel_client, 720);
         assert_eq!(strong.attacked(1_000).slots_per_parallel_client, 3000);
     }

@@ -1,4 +1,4 @@
-//! The paper's figures, with our numbers.
+//! Draws the figures of the gateway's paper with our numbers.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::plan::Arm;
 use super::result::{Experiment, Run};
 use crate::failure::Result;
 
-/// Draws all figures into a folder, as SVG and PNG. Returns their names.
+/// Draws all figures into a folder, as SVG and PNG. Returns the names of the figures.
 pub(super) fn write(experiment: &Experiment, out: &Path) -> Result<Vec<&'static str>> {
     let plots: [(&'static str, Result<Svg, PlotError>); 9] = [
         ("figure3-throughput", throughput(experiment, false)),
@@ -37,9 +37,9 @@ fn subtitle(experiment: &Experiment) -> String {
     )
 }
 
-/// Returns, for each window that at least half of an arm's runs have, the median of the runs. The
-/// windows end when the last sequential client has finished, or, with `everybody`, when all clients
-/// have.
+/// Returns the median over the runs of an arm for each window that at least half of the runs have.
+/// The last window ends when the last sequential client has finished, or, with `everybody`, when
+/// all clients have.
 fn median_timeline(runs: &[&Run], everybody: bool) -> Vec<(f64, f64)> {
     let mut points = Vec::new();
     let end = |run: &Run| if everybody { run.seconds } else { run.sequential_done_s };
@@ -57,7 +57,8 @@ fn median_timeline(runs: &[&Run], everybody: bool) -> Vec<(f64, f64)> {
     points
 }
 
-/// Draws figure 3. The paper counts all clients' connections, and so does `everybody`.
+/// Draws figure 3. The paper counts the connections of all clients, as this function does with
+/// `everybody`.
 fn throughput(experiment: &Experiment, everybody: bool) -> Result<Svg, PlotError> {
     let plan = &experiment.plan;
     let title = if everybody {
@@ -102,7 +103,7 @@ fn bar(estimate: Option<Estimate>, factor: f64) -> Bar {
     })
 }
 
-/// Draws bars of all arms. Every figure has all arms, so that each arm has the same colour
+/// Draws a bar for each arm. All figures show all arms, so that an arm has the same colour
 /// everywhere.
 fn bars(
     experiment: &Experiment,
@@ -118,7 +119,7 @@ fn bars(
     plot.draw()
 }
 
-/// Draws figure 4, left.
+/// Draws the left half of figure 4.
 fn mean_throughput(experiment: &Experiment) -> Result<Svg, PlotError> {
     let groups: [(&str, Metric); 3] = [
         ("whole experiment, harmonic mean (as the paper)", |r| r.legitimate.whole.harmonic_per_s),
@@ -129,7 +130,7 @@ fn mean_throughput(experiment: &Experiment) -> Result<Svg, PlotError> {
     bars(experiment, head, &groups, 1.0)
 }
 
-/// Draws figure 4, right, with the total cost.
+/// Draws the right half of figure 4, with the total cost of blocking an attempt.
 fn block(experiment: &Experiment) -> Result<Svg, PlotError> {
     let groups: [(&str, Metric); 3] = [
         ("total", |r| Some(r.block?.nanoseconds())),
@@ -140,7 +141,7 @@ fn block(experiment: &Experiment) -> Result<Svg, PlotError> {
     bars(experiment, head, &groups, 1e-9)
 }
 
-/// Draws figure 4, right, with the cost of only the decision.
+/// Draws the right half of figure 4, with the cost of only the decision.
 fn decision(experiment: &Experiment) -> Result<Svg, PlotError> {
     let bars = Arm::ALL.map(|arm| bar(experiment.decision(arm), 1e-9));
     BarPlot::new(
@@ -190,13 +191,13 @@ fn durations(experiment: &Experiment) -> Result<Svg, PlotError> {
     })
 }
 
-/// Draws figure 6, left.
+/// Draws the left half of figure 6.
 fn cpu(experiment: &Experiment) -> Result<Svg, PlotError> {
     let head = ("CPU of the server since the attack began", Axis::new("of one CPU", "%"));
     distribution(experiment, head, "intervals of 100 ms", |run| run.server.cpu_percent.clone())
 }
 
-/// Draws figure 6, right.
+/// Draws the right half of figure 6.
 fn memory(experiment: &Experiment) -> Result<Svg, PlotError> {
     let head =
         ("Memory of the server since the attack began", Axis::new("proportional set size", "B"));

@@ -1,5 +1,5 @@
-//! Progress of the experiment: a bar with the remaining time on a terminal, otherwise a line per
-//! run.
+//! Shows the progress of the experiment: a bar with the remaining time on a terminal, otherwise one
+//! line per run.
 
 use std::cell::Cell;
 use std::io::IsTerminal as _;
@@ -14,13 +14,13 @@ use super::search::Step;
 use crate::failure::Result;
 use crate::output;
 
-/// Steps of the bar per run.
+/// Number of steps by which the bar advances in a run.
 const STEPS: f64 = 100.0;
 
 /// Shows the progress of the experiment.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
-    /// True to print a line for each run.
+    /// True if a line is printed for each run, instead of a bar.
     lines: bool,
     runs: u32,
     done: Cell<u32>,
@@ -37,7 +37,8 @@ impl Progress {
             let steps = f64::from(runs) * STEPS;
             let bar =
                 ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr());
-            // The template is a constant. If it is invalid, the default style is used.
+            // The template is a constant that is valid. If it were not, the default style would be
+            // used.
             if let Ok(style) = ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}") {
                 bar.set_style(style);
             }
@@ -55,14 +56,14 @@ impl Progress {
         }
     }
 
-    /// Begins a trial with `attack` times the paper's attack.
+    /// Begins a trial of the search with an attack that is `attack` times as strong as the paper's.
     pub(super) fn trial(&self, attack: u32) {
         if let Some(bar) = &self.bar {
             bar.set_message(format!("trying an attack {attack} times as strong as the paper's"));
         }
     }
 
-    /// Shows the result of a trial.
+    /// Shows the result of a trial of the search.
     pub(super) fn tried(&self, step: &Step) -> Result {
         self.tell(format!(
             "an attack {} times as strong as the paper's costs a server without a quota {} of its throughput",
@@ -71,13 +72,13 @@ impl Progress {
         ))
     }
 
-    /// Begins the runs. Each is expected to take `run_s` seconds.
+    /// Begins the runs, each of which is expected to take `run_s` seconds.
     pub(super) fn begin(&self, run_s: f64) {
         self.expected.set(run_s);
         self.begun.set(Instant::now());
     }
 
-    /// Begins a run.
+    /// Shows that a run begins.
     pub(super) fn run(&self, arm: Arm) {
         let Some(bar) = &self.bar else { return };
         let done = f64::from(self.done.get());
@@ -94,14 +95,14 @@ impl Progress {
         ));
     }
 
-    /// Updates the bar: the run has been active for `seconds`.
+    /// Updates the bar `seconds` after the start of the run.
     pub(super) fn within_run(&self, seconds: f64) {
         let Some(bar) = &self.bar else { return };
         let part = (seconds / self.expected.get()).min(0.99);
         bar.set_position(((f64::from(self.done.get()) + part) * STEPS) as u64);
     }
 
-    /// Ends a run, and shows its result.
+    /// Shows that a run has ended, with its result.
     pub(super) fn done(&self, run: &Run) -> Result {
         self.done.set(self.done.get() + 1);
         let rate = run.legitimate.attacked.mean_per_s;

@@ -1,4 +1,4 @@
-//! The result: the figures of one run, and the content of `result.json`.
+//! The result of the gateway experiment: the figures of one run, and the content of `result.json`.
 
 use std::collections::BTreeMap;
 
@@ -12,38 +12,39 @@ use super::arm::RawRecords;
 use super::metrics::{harmonic_mean, recovery, windows};
 use super::plan::{Arm, ExperimentPlan};
 
-/// `data` of schema equic.reproduce.gateway/1.
+/// The content of `data` in `result.json` (schema equic.reproduce.gateway/1).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Experiment {
     pub plan: ExperimentPlan,
-    /// Cost of only a decision, measured separately from the runs.
+    /// Cost of a decision by itself, which is measured separately from the runs.
     pub decisions: Vec<Decision>,
-    /// Runs, in the order in which they were made.
+    /// The runs, in the order in which they were made.
     pub runs: Vec<Run>,
 }
 
-/// Cost of one decision "over the quota", without the processing around it.
+/// Cost of one decision "over the quota", without the packet processing before and after it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Decision {
     /// Arm whose decision was measured.
     pub arm: Arm,
-    /// `BPF_PROG_TEST_RUN` of the XDP program, or the server's admission check in a loop.
+    /// How the decision was measured: `BPF_PROG_TEST_RUN` of the XDP program, or the server's
+    /// admission check in a loop.
     pub method: String,
-    /// Nanoseconds per decision: one mean per repetition.
+    /// Nanoseconds per decision. There is one mean for each repetition of the measurement.
     pub nanoseconds: Vec<f64>,
 }
 
-/// One run. Times are in seconds since the start of the sequential clients.
+/// Figures of one run. Times are in seconds since the start of the sequential clients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Run {
     pub arm: Arm,
-    /// Round of the run. Each round has all arms once, in random order.
+    /// Number of the round. Each round runs all arms once, in random order.
     pub round: u32,
     /// Time at which the parallel clients began, in seconds.
     pub attack_s: f64,
     /// Time at which the parallel clients began their last request, in seconds.
     pub attack_end_s: f64,
-    /// Time at which the first sequential client had finished, in seconds. Rates are counted until
+    /// Time at which the first sequential client had finished, in seconds. Rates are measured until
     /// then.
     pub first_done_s: f64,
     /// Time at which the last sequential client had finished, in seconds.
@@ -52,16 +53,17 @@ pub(super) struct Run {
     pub seconds: f64,
     pub legitimate: Legitimate,
     pub attackers: Outcomes,
-    /// Middle of a window, and requests per second answered to sequential clients, and to all.
+    /// For each window: its middle, and the answered requests per second of the sequential clients
+    /// and of all clients.
     pub timeline: Vec<(f64, f64, f64)>,
     pub server: Server,
-    /// System calls of the server, by name.
+    /// System calls of the server, by name of the call.
     pub syscalls: BTreeMap<String, Calls>,
     pub gateway: Option<Gateway>,
     pub block: Option<Block>,
-    /// Reason why the cost of a block could not be measured, or `None` if it was.
+    /// Reason why the cost of blocking an attempt could not be measured, or `None` if it was.
     pub block_missing: Option<String>,
-    /// CPU time of other processes in the run, in per cent of all CPUs of the machine.
+    /// CPU time of other processes during the run, in percent of all CPUs of the machine.
     pub foreign_percent: f64,
 }
 
@@ -79,27 +81,27 @@ pub(super) struct Outcomes {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Legitimate {
     pub outcomes: Outcomes,
-    /// For the whole experiment, until the first sequential client has finished.
+    /// Results for the whole experiment, until the first sequential client has finished.
     pub whole: Served,
-    /// During the attack.
+    /// Results during the attack.
     pub attacked: Served,
-    /// Median rate before the attack, in requests per second.
+    /// Median rate of responses before the attack, in requests per second.
     pub before_per_s: Option<f64>,
-    /// Time from the start of the attack to the recovery of the rate, in seconds. `None` if it did
-    /// not recover.
+    /// Time from the start of the attack until the rate of responses has recovered, in seconds.
+    /// `None` if it did not recover.
     pub recovery_s: Option<f64>,
-    /// Percentiles 0 to 100 of the duration of requests that began during the attack, in
+    /// Percentiles 0 to 100 of the durations of those requests that began during the attack, in
     /// milliseconds.
     pub percentiles_ms: Vec<f64>,
 }
 
-/// Rates and durations in an interval. Durations are those of successful requests, from the first
-/// packet of the handshake to the last byte.
+/// Rates and durations of a client's requests in an interval. Only successful requests have a
+/// duration, which is the time from the first packet of the handshake to the last byte.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Served {
-    /// Harmonic mean of the rates in windows.
+    /// Harmonic mean of the rates in windows, in requests per second.
     pub harmonic_per_s: Option<f64>,
-    /// Arithmetic mean of the same rates.
+    /// Arithmetic mean of the rates in windows.
     pub mean_per_s: Option<f64>,
     pub harmonic_ms: Option<f64>,
     pub mean_ms: Option<f64>,
@@ -110,47 +112,48 @@ pub(super) struct Served {
 /// The server's CPU and memory use, and its counters.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Server {
-    /// CPU time until all clients had finished, in seconds.
+    /// CPU time of the server until all clients had finished, in seconds.
     pub cpu_s: f64,
-    /// CPU use in per cent of one CPU, in each interval between two readings since the start of the
-    /// attack.
+    /// CPU use in percent of one CPU, for each interval between two readings. The readings begin
+    /// with the attack.
     pub cpu_percent: Vec<f64>,
-    /// Proportional set size at each of these readings, in MB.
+    /// Proportional set size in MB, for each of the readings of `cpu_percent`.
     pub pss_mb: Vec<f64>,
-    /// Resident set size at each of these readings, in MB.
+    /// Resident set size in MB, for each of the readings of `cpu_percent`.
     pub rss_mb: Vec<f64>,
-    /// Counters of the server at its end.
+    /// The server's counters at its end.
     pub stats: Value,
 }
 
 /// Counters of the gateway until all clients had finished.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Gateway {
-    /// True if it was attached in the driver.
+    /// True if the gateway was attached in the driver.
     pub native: bool,
-    /// Packets that it processed, both passed and dropped.
+    /// Packets that the gateway processed, both passed and dropped.
     pub packets: u64,
-    /// Mean run time of the program for these packets, in nanoseconds (the kernel's run-time
+    /// Mean run time of the XDP program per packet, in nanoseconds (from the kernel's run-time
     /// statistics).
     pub mean_ns: Option<f64>,
-    /// Packets dropped, by reason.
+    /// Packets that the gateway dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
 }
 
-/// Cost of rejecting an attempt, measured after the run on the same server: a source that holds its
-/// quota continues to send attempts.
+/// Cost of rejecting an attempt, which is measured after the run on the same server. A source that
+/// holds as many connections as its quota allows continues to send attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Block {
     /// Number of rejected attempts.
     pub attempts: u64,
     /// CPU time of the server per attempt, in nanoseconds.
     pub server_ns: f64,
-    /// CPU time of the XDP program per attempt, in nanoseconds. `None` if the arm has none.
+    /// CPU time of the XDP program per attempt, in nanoseconds. `None` if the arm has no XDP
+    /// program.
     pub kernel_ns: Option<f64>,
 }
 
 impl Block {
-    /// Returns the CPU time of the server and the XDP program per attempt, in nanoseconds.
+    /// Returns the CPU time of the server and the XDP program together per attempt, in nanoseconds.
     pub(super) fn nanoseconds(&self) -> f64 {
         self.server_ns + self.kernel_ns.unwrap_or(0.0)
     }
@@ -187,7 +190,7 @@ fn well(sample: &&Sample) -> bool {
     sample.outcome == Outcome::Ok
 }
 
-/// Rounds to four significant digits: more would be noise, and take space.
+/// Rounds to four significant digits, because more digits would be noise and take space.
 fn short(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
@@ -220,7 +223,7 @@ impl Run {
         let samples: Vec<Sample> = all().cloned().collect();
         let served = |from: f64, to: f64| {
             let during = samples.iter().filter(|s| (from..to).contains(&since(begun(s))));
-            // If less than a window is left, it becomes the window.
+            // If the interval is shorter than a window, the whole interval becomes the window.
             let width = plan.mean_window_s().min(to - from);
             let rates = windows(&completions, from, to, width);
             served(during, &rates.into_iter().map(|window| window.1).collect::<Vec<f64>>())

@@ -1,14 +1,15 @@
-//! Search for the strength of the attack, and the width of the windows of mean rates, before the
-//! runs.
+//! Searches for the strength of the attack, and for the width of the windows of mean rates, before
+//! the runs.
 //!
 //! The paper's attackers make as many requests as the other clients. Today's servers hardly notice
-//! that, and an attack without effect cannot show the benefit of a quota. So the attack is doubled
-//! until the arm without a quota loses at least half of its throughput in every trial of a step.
-//! The search uses only that arm, so it favours no quota.
+//! that, and an attack without effect cannot show the benefit of a quota. The search therefore
+//! doubles the attack until the arm without a quota loses at least half of its throughput in every
+//! trial of a step. The search uses only that arm, so it does not favour any quota.
 //!
-//! A harmonic mean is 0 if a window has no response. So windows are twice as wide as the longest
-//! time without a response to a sequential client in the trials of the selected attack. They are
-//! never narrower than the paper's (scaled), and at least [`FEWEST_WINDOWS`] fit into the attack.
+//! A harmonic mean is 0 if a window has no response. Windows are therefore twice as wide as the
+//! longest time without a response to a sequential client in the trials of the selected attack.
+//! They are never narrower than the paper's (scaled), and at least [`FEWEST_WINDOWS`] fit into the
+//! attack.
 
 use equic_load::Outcome;
 use serde::{Deserialize, Serialize};
@@ -21,31 +22,31 @@ use crate::failure::Result;
 
 /// Loss of throughput, as a share, that the attack must cause in the arm without a quota.
 pub(super) const LOSS: f64 = 0.5;
-/// Minimum number of windows in the attack.
+/// Minimum number of windows that must fit into the attack.
 const FEWEST_WINDOWS: f64 = 4.0;
 
-/// A trial of the arm without a quota.
+/// Figures of one trial, which is a run of the arm without a quota.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Trial {
-    /// Requests per second answered to sequential clients before the attack, as median of windows.
-    /// The next field is the mean rate under attack.
+    /// Answered requests per second of the sequential clients before the attack: the median of
+    /// windows. `attacked_per_s` is the mean rate under attack.
     pub before_per_s: f64,
     pub attacked_per_s: f64,
     /// Longest time in which no sequential client got a response, in seconds.
     pub silence_s: f64,
 }
 
-/// A tried attack.
+/// An attack that the search tried, with its trials.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Step {
-    /// Requests of an attacker, as a multiple of a sequential client's.
+    /// Number of requests of an attacker, as a multiple of that of a sequential client.
     pub attack: u32,
     pub trials: Vec<Trial>,
 }
 
 impl Trial {
-    /// Computes the figures of a run. Without a response before the attack, the rate is 0 and the
-    /// loss is zero.
+    /// Computes the figures of a trial from its run. If there was no response before the attack,
+    /// both the rate and the loss are zero.
     fn of(run: &Run, take: &RawRecords) -> Trial {
         Trial {
             before_per_s: run.legitimate.before_per_s.unwrap_or(0.0),
@@ -54,14 +55,15 @@ impl Trial {
         }
     }
 
-    /// Returns the share of the throughput lost by the attack. Negative if the throughput rose.
+    /// Returns the share of the throughput that was lost under attack. It is negative if the
+    /// throughput rose.
     pub(super) fn loss(&self) -> f64 {
         if self.before_per_s > 0.0 { 1.0 - self.attacked_per_s / self.before_per_s } else { 0.0 }
     }
 }
 
 impl Step {
-    /// Returns the smallest loss in a trial.
+    /// Returns the smallest loss in any trial of this attack.
     pub(super) fn loss(&self) -> f64 {
         self.trials.iter().map(Trial::loss).fold(f64::INFINITY, f64::min)
     }
@@ -71,8 +73,7 @@ impl Step {
     }
 }
 
-/// Returns the longest time between two responses to sequential clients, from the first to the last
-/// of a run.
+/// Returns the longest time between two consecutive responses to sequential clients in a run.
 fn silence(take: &RawRecords) -> f64 {
     let answered = take.sequential.iter().flatten().filter(|sample| sample.outcome == Outcome::Ok);
     let mut times: Vec<f64> =
@@ -85,8 +86,8 @@ fn longest_gap(sorted: &[f64]) -> f64 {
     sorted.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max)
 }
 
-/// Doubles the attack from 1 to `most` until the loss is sufficient. Returns all steps. The last is
-/// the selected one.
+/// Doubles the attack from 1 to `most` until the loss is large enough. Returns all steps. The last
+/// step is the selected attack.
 fn double(most: u32, mut trials: impl FnMut(u32) -> Result<Vec<Trial>>) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     let mut attack = 1;
@@ -104,11 +105,12 @@ fn double(most: u32, mut trials: impl FnMut(u32) -> Result<Vec<Trial>>) -> Resul
 /// Returns the width of the windows of mean rates, in seconds.
 fn mean_window(plan: &ExperimentPlan, trials: &[Trial]) -> f64 {
     let silence = trials.iter().map(|trial| trial.silence_s).fold(0.0, f64::max);
-    // The order matters: the paper's width is the minimum, even if fewer windows fit then.
+    // The order of `min` and `max` matters: windows are never narrower than the paper's, even if
+    // fewer windows fit then.
     (2.0 * silence).min(plan.attack_s / FEWEST_WINDOWS).max(plan.window_s)
 }
 
-/// Returns the plan with the attack and the windows found by a search in this lab.
+/// Runs the search in this lab. Returns the plan with the selected attack and windows.
 pub(super) fn search(
     plan: ExperimentPlan,
     most: u32,
@@ -144,8 +146,8 @@ mod tests {
 
     #[test]
     fn the_attack_doubles_until_half_is_lost_in_every_trial() {
-        // Shares of the throughput that are left in the two trials of each step: 80 and 60 %, then
-        // 40 and 55 %, then 45 and 50 %.
+        // The two trials of each step keep these shares of the throughput: 80 and 60 %, then 40 and
+        // 55 %, then 45 and 50 %.
         let left = [(1, [80.0, 60.0]), (2, [40.0, 55.0]), (4, [45.0, 50.0]), (8, [1.0, 1.0])];
         let play = |attack| {
             let (_, left) = left.iter().find(|(of, _)| *of == attack).unwrap();
@@ -157,7 +159,8 @@ mod tests {
         // The search ends at the maximum, whether or not it is a power of 2.
         let steps = double(6, |_| Ok(vec![trial(90.0)])).unwrap();
         assert_eq!(steps.iter().map(|step| step.attack).collect::<Vec<_>>(), [1, 2, 4, 6]);
-        // No trial, or a server that was down before, does not count as a loss.
+        // If there was no trial, or if the server did not respond before the attack, this does not
+        // count as a loss.
         let down = Trial { before_per_s: 0.0, attacked_per_s: 0.0, silence_s: 0.0 };
         assert!(!Step { attack: 1, trials: Vec::new() }.enough());
         assert!(!Step { attack: 1, trials: vec![down] }.enough());

@@ -1,4 +1,4 @@
-//! The result for people: tables for a terminal and for a README, with explanatory notes.
+//! Shows the result to people: tables for a terminal and for a README, with explanatory notes.
 
 use std::fmt::Write as _;
 
@@ -12,10 +12,10 @@ use super::plan::{Arm, ExperimentPlan};
 use super::result::Experiment;
 use super::search::LOSS;
 
-/// If other processes use more than this (in per cent of the machine), a note mentions it.
+/// If other processes use more than this share of the machine (in percent), a note mentions it.
 const DISTURBED: f64 = 5.0;
 
-/// Formats three significant digits, with thousands separators.
+/// Formats a number with three significant digits and thousands separators.
 pub(super) fn figure(value: f64) -> String {
     match value.abs() {
         v if v >= 99.95 => {
@@ -37,7 +37,7 @@ fn change(estimate: Estimate) -> String {
     }
 }
 
-/// Returns the paper's figures and ours, each with the verdict on the claim.
+/// Returns rows with the paper's figures, our figures and the verdict on the claim.
 fn claims(experiment: &Experiment) -> Vec<[String; 4]> {
     let rows = CLAIMS.iter().map(|claim| {
         let ours = PAIRS.map(|(_, from, to)| {
@@ -57,7 +57,7 @@ fn claims(experiment: &Experiment) -> Vec<[String; 4]> {
     rows.collect()
 }
 
-/// Describes how the strength of the attack and the windows of the means were found.
+/// Describes the search for the strength of the attack and for the windows of the means.
 fn searched(plan: &ExperimentPlan) -> Option<String> {
     let last = plan.search.last()?;
     let tried: Vec<String> = plan
@@ -82,7 +82,8 @@ fn searched(plan: &ExperimentPlan) -> Option<String> {
     ))
 }
 
-/// Returns the rows with a cell per arm: the median, and optionally the interval.
+/// Returns one row per metric with a cell per arm, which has the median and optionally the
+/// interval.
 fn figures(experiment: &Experiment, intervals: bool) -> Vec<(String, Vec<String>)> {
     let cell = |estimate: Option<Estimate>| {
         estimate.map_or_else(
@@ -100,7 +101,7 @@ fn figures(experiment: &Experiment, intervals: bool) -> Vec<(String, Vec<String>
         )
     };
     let named = |name: &str, unit: &str| {
-        // The name of a rate includes its unit.
+        // A rate has its unit in the name, so the unit is not added.
         if matches!(unit, "" | "/s") { name.to_owned() } else { format!("{name}, {unit}") }
     };
     let mut rows: Vec<(String, Vec<String>)> = Vec::new();
@@ -125,7 +126,7 @@ fn figures(experiment: &Experiment, intervals: bool) -> Vec<(String, Vec<String>
     rows
 }
 
-/// Tables for the terminal: the paper's claims, and the figures of every arm.
+/// Returns tables for the terminal: the paper's claims, and the figures of every arm.
 pub(super) fn tables(experiment: &Experiment) -> [Table; 2] {
     let mut against = Table::new([
         Column::text("kernel against user space"),
@@ -146,7 +147,7 @@ pub(super) fn tables(experiment: &Experiment) -> [Table; 2] {
     [against, all]
 }
 
-/// Returns notes that a reader of the figures needs.
+/// Returns notes that a reader needs to interpret the figures.
 pub(super) fn notes(experiment: &Experiment) -> Vec<String> {
     let plan = &experiment.plan;
     let mut notes = vec![format!(
@@ -238,7 +239,7 @@ fn capital(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Returns everything as Markdown, for the experiment's README.
+/// Returns the whole result as Markdown, for the experiment's README.
 pub(super) fn markdown(report: &Report<Experiment>) -> String {
     let experiment = &report.data;
     let mut text = String::new();

@@ -1,5 +1,5 @@
-//! Change from one setting to another: ratios within each round, so that a drift of the machine
-//! cancels out.
+//! Computes the change of goodput between two settings from ratios within each round, so that a
+//! drift of the machine cancels out.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,22 @@ use equic_bench::result::Row;
 use equic_bench::result::show::marked;
 use equic_report::stats::{Interval, Sample};
 
-/// Ratio of two figures: the median over rounds, and its 95 % interval, as in the tables of `equic-lab bench`.
+/// Ratio of two figures: the median over rounds, and its 95 % interval, as `equic-lab bench`
+/// computes them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Change {
     pub median: f64,
-    /// `None` for fewer than 6 rounds, because an interval of fewer rounds would cover less than 95
-    /// %.
+    /// 95 % interval of the ratio. `None` for fewer than 6 rounds, because their interval would
+    /// cover less than 95 %.
     pub interval: Option<Interval>,
-    /// True if the change depends on a client's clock that does not agree with what the runner saw.
+    /// True if the change depends on a client's clock that does not agree with the runner's
+    /// observations.
     pub clock_doubted: bool,
 }
 
 impl Change {
-    /// Returns the change from one row to another, or `None` if no round has both.
+    /// Returns the change of goodput from one row to another, or `None` if no round has figures for
+    /// both.
     pub(super) fn between(from: &Row, to: &Row) -> Option<Change> {
         let before: BTreeMap<i64, f64> =
             from.points.iter().map(|point| (point.round, point.value)).collect();
@@ -33,7 +36,7 @@ impl Change {
         })
     }
 
-    /// Formats the change, such as `-12 % (-15 to -9)`.
+    /// Formats the change in percent, such as `-12 % (-15 to -9)`.
     pub(super) fn words(&self) -> String {
         let percent = |factor: f64| format!("{:+.0}", 100.0 * (factor - 1.0));
         let median = percent(self.median);
@@ -46,12 +49,12 @@ impl Change {
         marked(text, self.clock_doubted)
     }
 
-    /// Returns true if the increase is significant and at least one per cent.
+    /// Returns true if the change is a significant increase of at least one percent.
     pub(super) fn is_gain(&self) -> bool {
         self.interval.is_some_and(|ends| ends.low > 1.0) && self.median >= 1.01
     }
 
-    /// Returns true if the decrease is significant and at least one per cent.
+    /// Returns true if the change is a significant decrease of at least one percent.
     pub(super) fn is_loss(&self) -> bool {
         self.interval.is_some_and(|ends| ends.high < 1.0) && self.median <= 0.99
     }

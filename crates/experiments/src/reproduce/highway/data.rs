@@ -1,11 +1,11 @@
-//! Stored data of the experiment: every figure of every round.
+//! The stored data of the experiment: every figure of every round.
 
 use equic_bench::result::Row;
 use serde::{Deserialize, Serialize};
 
 use super::part::Part;
 
-/// `data` of schema equic.reproduce.highway/1.
+/// The content of `data` in `result.json` (schema equic.reproduce.highway/1).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Highway {
     pub settings: Settings,
@@ -15,28 +15,29 @@ pub(super) struct Highway {
 /// Parameters of the experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Settings {
-    /// Number of rounds of each part.
+    /// Number of rounds of each part of the experiment.
     pub runs: u32,
     /// Size of a transfer in bytes.
     pub bytes: u64,
-    /// Seed of the order of the cells.
+    /// Seed of the random order of the cells.
     pub seed: u64,
-    /// Names of the implementations. If empty, all built implementations take part.
+    /// Names of the selected implementations. If the list is empty, all built implementations take
+    /// part.
     pub implementations: Vec<String>,
-    /// Additional arguments of each run.
+    /// Additional arguments of each `equic-lab bench run`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub more: Vec<String>,
-    /// `GLIBC_TUNABLES` of all programs.
+    /// The environment variable `GLIBC_TUNABLES` for all programs.
     pub tunables: String,
 }
 
-/// A part that was measured.
+/// Results of a part of the experiment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Measured {
     pub part: Part,
-    /// The command that measures only this part.
+    /// The command that repeats only this part.
     pub command: String,
-    /// Start time in seconds since the Unix epoch.
+    /// Time at which the part started, in seconds since the Unix epoch.
     pub started: f64,
     pub ended: f64,
     /// A row for each implementation and setting.
@@ -44,7 +45,7 @@ pub(super) struct Measured {
 }
 
 impl Highway {
-    /// Returns a part, or `None` if it was not measured.
+    /// Returns the results of a part, or `None` if it was not measured.
     pub(super) fn part(&self, part: Part) -> Option<&Measured> {
         self.parts.iter().find(|one| one.part == part)
     }
@@ -63,12 +64,13 @@ impl Measured {
         names
     }
 
-    /// Returns the values of the setting, in the order in which they were given.
+    /// Returns the values of the part's setting, in the order in which they were given.
     pub(super) fn values(&self) -> Vec<&'static str> {
         self.part.values().to_vec()
     }
 
-    /// Returns the figures of an implementation with a setting, or `None` if it was not measured.
+    /// Returns the figures of an implementation with a value of the setting, or `None` if it was
+    /// not measured.
     pub(super) fn row(&self, name: &str, value: &str) -> Option<&Row> {
         let knob = self.part.knob();
         self.rows.iter().find(|row| {

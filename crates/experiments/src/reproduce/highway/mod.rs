@@ -1,10 +1,10 @@
-//! The experiment of "QUIC on the Highway": the effect of buffers, offloads and AES instructions on
-//! QUIC and TCP, and the differences between implementations.
+//! The experiment of the paper "QUIC on the Highway": the effect of buffers, offloads and AES
+//! instructions on QUIC and TCP, and the differences between implementations.
 //!
-//! * `part`: the runs. Each is an `equic-lab bench run` that users can also run. `data`: the stored
-//!   data.
-//! * `change`: effect of a setting, round by round. `paper`: the paper's figures. `verdict`: the
-//!   confirmed findings. `show`: tables and Markdown; `plots`.
+//! * `part`: the parts of the experiment. Each is an `equic-lab bench run` that users can also run.
+//!   `data`: the stored data.
+//! * `change`: effect of a setting, round by round. `paper`: the paper's figures. `verdict`: which
+//!   findings are confirmed. `show`: tables and Markdown. `plots`: plots.
 
 mod change;
 mod data;
@@ -28,9 +28,9 @@ use crate::output;
 use data::{Highway, Settings};
 use part::Part;
 
-/// The schema of the result.
+/// Name of the schema of the result.
 const SCHEMA: &str = "equic.reproduce.highway/1";
-/// File with the parameters in the folder of the runs.
+/// Name of the file with the parameters, in the folder of the runs.
 const SETTINGS: &str = "settings.json";
 
 /// Repeats the experiment of "QUIC on the Highway", and compares the results. It takes about half
@@ -109,7 +109,8 @@ pub(super) fn run(args: &Args) -> Result {
     tell(args, &report)
 }
 
-/// Returns the parameters: the stored ones if an earlier run is resumed.
+/// Returns the parameters of the experiment. If an earlier run is resumed, these are the stored
+/// ones.
 fn settings(args: &Args, raw: &Path) -> Result<Settings> {
     let file = raw.join(SETTINGS);
     let failed = |what: &str, why: &dyn std::fmt::Display| {
@@ -134,8 +135,8 @@ fn settings(args: &Args, raw: &Path) -> Result<Settings> {
         seed: args.seed,
         implementations: args.implementations.clone(),
         more: args.more.clone(),
-        // Otherwise the TCP measurements would be dominated by a slow copy routine in the C
-        // library.
+        // By default, `rep movsb` is turned off. Otherwise a slow copy routine in the C library
+        // would dominate the TCP measurements.
         tunables: tunables.unwrap_or_else(|_| copies::WITHOUT_REP_MOVSB.to_owned()),
     };
     let text = serde_json::to_string_pretty(&settings)?;

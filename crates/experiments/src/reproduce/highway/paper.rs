@@ -1,18 +1,18 @@
-//! Figures of the paper, for 10G links: the means of its raw data, which `equic-lab bench import-tumi8`
-//! recomputes. Its largest buffers are 1.7 MB.
+//! Figures of "QUIC on the Highway" for 10G links. They are the means of its raw data, which
+//! `equic-lab bench import-tumi8` recomputes. The paper's largest buffers have 1.7 MB.
 
 use super::part::Part;
 
-/// The paper's change of an implementation's goodput.
+/// A change of an implementation's goodput that the paper reports.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claim {
     pub part: Part,
     pub name: &'static str,
-    /// Goodput in Mbit/s with the first value of the part's setting.
+    /// Goodput in Mbit/s with the first value of the setting that the part varies.
     pub from: f64,
-    /// The other value of the setting.
+    /// Value of the part's setting that `to` was measured with.
     pub value: &'static str,
-    /// Goodput in Mbit/s with the other value.
+    /// Goodput in Mbit/s with `value`.
     pub to: f64,
 }
 
@@ -20,7 +20,7 @@ const fn claim(part: Part, name: &'static str, from: f64, value: &'static str, t
     Claim { part, name, from, value, to }
 }
 
-/// All changes that are compared with ours.
+/// All changes in the paper that are compared with our measurements.
 pub(super) const CLAIMS: [Claim; 6] = [
     claim(Part::Buffers, "lsquic", 2702.0, "1696000", 3242.0),
     claim(Part::Buffers, "quiche", 1675.0, "1696000", 2627.0),
@@ -30,7 +30,7 @@ pub(super) const CLAIMS: [Claim; 6] = [
     claim(Part::Aes, "quiche", 2628.0, "off", 1297.0),
 ];
 
-/// Goodput of clients with their own servers, in Mbit/s.
+/// Goodput in the paper of clients with the server of the same implementation, in Mbit/s.
 pub(super) const SPREAD: [(&str, f64); 7] = [
     ("lsquic", 3004.0),
     ("quiche", 2506.0),
@@ -41,7 +41,7 @@ pub(super) const SPREAD: [(&str, f64); 7] = [
     ("TCP with TLS", 7783.0),
 ];
 
-/// Returns the paper's changes that a part measures.
+/// Returns the changes in the paper that a part measures.
 pub(super) fn claims(part: Part) -> impl Iterator<Item = &'static Claim> {
     CLAIMS.iter().filter(move |claim| claim.part == part)
 }

@@ -1,4 +1,5 @@
-//! The parts. Each is a separate run of `equic-lab bench`, in which everything is interleaved.
+//! The parts of the experiment. Each part is a separate run of `equic-lab bench`, which interleaves
+//! all measurements of the part.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -13,15 +14,15 @@ use super::data::{Measured, Settings};
 use crate::failure::{Failure, Result};
 use crate::output;
 
-/// Advice on how to continue after an interruption.
+/// Advice for the user on how to continue after an interruption.
 const AGAIN: &str = "continue with the same command and --resume";
-/// The measured QUIC implementations.
+/// The QUIC implementations that are measured.
 const QUIC: [&str; 6] = ["equic", "quinn", "quiche", "s2n-quic", "tquic", "quic-go"];
-/// QUIC implementations whose AES instructions can be disabled. For quinn, a variant with another
-/// crypto library.
+/// QUIC implementations whose AES instructions can be disabled. quinn is measured with another
+/// crypto library than elsewhere.
 const SWITCHABLE: [&str; 6] = ["equic", "quinn-aws-lc", "quiche", "s2n-quic", "tquic", "quic-go"];
 
-/// The setting that a part of the experiment varies.
+/// A part of the experiment, named after the setting that it varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Part {
@@ -31,7 +32,7 @@ pub(super) enum Part {
     Aes,
 }
 
-/// Returns a selected name that no part knows, if any, and all known names.
+/// Returns a selected name that no part knows, if there is one, together with all known names.
 pub(super) fn unknown(chosen: &[String]) -> Option<(&str, Vec<&'static str>)> {
     let mut known: Vec<&'static str> =
         Part::ALL.into_iter().flat_map(|part| part.names(&[])).collect();
@@ -64,7 +65,7 @@ impl Part {
         }
     }
 
-    /// Returns the name of the varied setting.
+    /// Returns the name of the setting that the part varies.
     pub(super) const fn knob(self) -> &'static str {
         match self {
             Part::Buffers => "rcvbuf",
@@ -74,9 +75,9 @@ impl Part {
         }
     }
 
-    /// Returns the values of the setting. The first is the reference for the others. An SO_RCVBUF
-    /// of 106 kB is Linux' default, because the kernel doubles the requested value and its
-    /// `net.core.rmem_default` is 212,992.
+    /// Returns the values of the setting. The first value is the reference for the others. An
+    /// SO_RCVBUF of 106 kB is Linux' default, because the kernel doubles the requested value and
+    /// its `net.core.rmem_default` is 212,992.
     pub(super) const fn values(self) -> &'static [&'static str] {
         match self {
             Part::Buffers => {
@@ -97,7 +98,8 @@ impl Part {
         all.iter().chain(tcp).copied().filter(is_chosen).collect()
     }
 
-    /// Returns the arguments of `equic`, or `None` if no participating implementation was selected.
+    /// Returns the arguments of `equic-lab` for the part, or `None` if no implementation that it
+    /// measures was selected.
     fn arguments(self, settings: &Settings) -> Option<Vec<String>> {
         let names = self.names(&settings.implementations);
         if names.is_empty() {
@@ -112,7 +114,7 @@ impl Part {
         Some(words.into_iter().chain(sizes).chain(more).map(str::to_owned).collect())
     }
 
-    /// Measures the part, or what is left of it, in its folder below `raw`.
+    /// Measures the part in its folder below `raw`, or resumes it if some measurements exist.
     pub(super) fn carry_out(
         self,
         settings: &Settings,
@@ -120,7 +122,7 @@ impl Part {
         quiet: bool,
         stop: &AtomicBool,
     ) -> Result<Option<Measured>> {
-        // The signal may have arrived while no run could receive it.
+        // The signal may have arrived when no child process was running that could receive it.
         if stop.load(Ordering::Relaxed) {
             return Err(Failure::new("interrupted").help(AGAIN));
         }
@@ -146,7 +148,7 @@ impl Part {
     }
 }
 
-/// Waits for a run, and forwards a signal to it.
+/// Waits for a run. If this process gets a signal to stop, forwards it to the run.
 fn wait(child: std::io::Result<Child>, part: Part, stop: &AtomicBool) -> Result {
     let failed =
         |error| Failure::because(format_args!("cannot run the part {}", part.name()), error);

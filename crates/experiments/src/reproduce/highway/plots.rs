@@ -12,7 +12,7 @@ use super::part::Part;
 use super::verdict::TCP;
 use crate::failure::Result;
 
-/// Draws all plots into a folder, as SVG and PNG. Returns their names.
+/// Draws all plots into a folder, as SVG and PNG. Returns the names of the plots.
 pub(super) fn write(highway: &Highway, out: &Path) -> Result<Vec<&'static str>> {
     let mut plots: Vec<(&'static str, Result<Svg, PlotError>)> = Vec::new();
     for measured in &highway.parts {
@@ -58,8 +58,8 @@ fn buffers(highway: &Highway, measured: &Measured) -> Result<Svg, PlotError> {
     plot.draw()
 }
 
-/// Returns true if the figure depends on a client's clock that does not agree with what the runner
-/// saw.
+/// Returns true if the figure depends on a client's clock that does not agree with the runner's
+/// observations.
 fn is_doubted(measured: &Measured, name: &str, value: &str) -> bool {
     measured.row(name, value).is_some_and(Row::clock_is_doubted)
 }
@@ -86,13 +86,13 @@ fn switched(highway: &Highway, measured: &Measured) -> Result<Svg, PlotError> {
     plot.draw()
 }
 
-/// Draws bars of all implementations with offloads on: the fastest first, then those with a doubted
-/// clock, and TCP last.
+/// Draws a bar for each implementation, measured with offloads on. The fastest is first. Those with
+/// a doubted clock follow, and TCP is last.
 fn spread(highway: &Highway, measured: &Measured) -> Result<Svg, PlotError> {
     let median = |name: &str| Some(measured.row(name, "on")?.value?.median);
     let mut names = measured.names();
     names.sort_by(|a, b| {
-        // A figure that depends on a doubted clock is not ranked among the others.
+        // An implementation whose figure depends on a doubted clock is not ranked among the others.
         let key = |name: &str| (name != TCP, !is_doubted(measured, name, "on"));
         let value = |name: &str| median(name).unwrap_or(0.0);
         key(b).cmp(&key(a)).then(value(b).total_cmp(&value(a)))

@@ -1,4 +1,4 @@
-//! The result for people: tables for a terminal and for a README.
+//! Shows the result to people: tables for a terminal and for a README.
 
 use std::fmt::Write as _;
 
@@ -14,10 +14,10 @@ use super::paper::{SPREAD, claims};
 use super::part::Part;
 use super::verdict::{BUFFERS, changes, verdicts};
 
-/// Scale of the figures of one part.
+/// Scale of the goodput figures in all tables.
 const SCALE: Scale = Scale { unit: "Gbit/s", factor: 1e-9, digits: 2 };
 
-/// Returns a table for each part, and one of the paper's figures.
+/// Returns a table for each part, and one that compares with the paper's figures.
 pub(super) fn tables(highway: &Highway) -> Vec<Table> {
     let mut tables: Vec<Table> = highway.parts.iter().map(table).collect();
     tables.push(spread());
@@ -78,7 +78,7 @@ fn table(measured: &Measured) -> Table {
     table
 }
 
-/// Returns the settings that the second-to-last column of a part compares.
+/// Returns the two values of a part's setting that the second-to-last column compares.
 const fn compared(part: Part) -> [&'static str; 2] {
     match part {
         Part::Buffers => BUFFERS,
@@ -93,8 +93,8 @@ fn heading(part: Part, value: &str) -> String {
     }
 }
 
-/// Returns the number of failed rounds. Rounds in which other load disturbed every attempt do not
-/// count, because they say nothing about the implementation.
+/// Returns the number of failed rounds. A round in which other load disturbed every attempt does
+/// not count, because it says nothing about the implementation.
 fn failed(row: &Row) -> usize {
     row.failed() - disturbed(row)
 }
@@ -104,7 +104,7 @@ fn disturbed(row: &Row) -> usize {
     noisy.map(|fault| fault.rounds.len()).sum()
 }
 
-/// Formats the median, or the reason for a missing median.
+/// Formats the median of a row, or the reason for a missing median.
 fn cell(row: &Row) -> String {
     let failed = failed(row);
     match (row.value, &row.unsupported) {
@@ -118,7 +118,7 @@ fn cell(row: &Row) -> String {
     }
 }
 
-/// Formats the number of datagrams per transfer that were dropped because the client's buffer was
+/// Formats how many datagrams per transfer were dropped because the client's receive buffer was
 /// full.
 fn drops(row: Option<&Row>) -> String {
     let drops = row.and_then(|row| row.medians.client_udp_drops);
@@ -145,7 +145,7 @@ fn spread() -> Table {
     table
 }
 
-/// Returns notes that a reader of the figures needs.
+/// Returns notes that a reader needs to interpret the figures.
 fn notes(highway: &Highway) -> Vec<String> {
     let settings = &highway.settings;
     let rows = || highway.parts.iter().flat_map(|part| &part.rows);
@@ -177,7 +177,7 @@ fn notes(highway: &Highway) -> Vec<String> {
     notes
 }
 
-/// Returns everything as Markdown, for the experiment's README.
+/// Returns the whole result as Markdown, for the experiment's README.
 pub(super) fn markdown(report: &Report<Highway>) -> String {
     let highway = &report.data;
     let mut text = String::new();

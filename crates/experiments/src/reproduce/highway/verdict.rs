@@ -1,4 +1,4 @@
-//! Verdicts on the paper's findings.
+//! Decides which findings of "QUIC on the Highway" are confirmed.
 
 use equic_report::number;
 
@@ -6,13 +6,13 @@ use super::change::Change;
 use super::data::{Highway, Measured};
 use super::part::Part;
 
-/// The implementation that QUIC is compared with.
+/// Name of the TCP implementation that QUIC is compared with.
 pub(super) const TCP: &str = "tcp";
-/// Linux' default receive buffer, and an order of magnitude more.
+/// Values of SO_RCVBUF to compare: Linux' default, and an order of magnitude more.
 pub(super) const BUFFERS: [&str; 2] = ["106000", "1696000"];
 
-/// Returns each implementation with the effect of a setting, compared with another one.
-/// Implementations without both are skipped.
+/// Returns the change of each implementation's goodput between two values of a setting.
+/// Implementations that lack one of the two are skipped.
 pub(super) fn changes<'a>(measured: &'a Measured, [from, to]: [&str; 2]) -> Vec<(&'a str, Change)> {
     let change = |name: &'a str| {
         let (from, to) = (measured.row(name, from)?, measured.row(name, to)?);
@@ -21,7 +21,7 @@ pub(super) fn changes<'a>(measured: &'a Measured, [from, to]: [&str; 2]) -> Vec<
     measured.names().into_iter().filter_map(change).collect()
 }
 
-/// Returns a sentence for each finding that was measured.
+/// Returns a sentence for each finding of the paper that was measured.
 pub(super) fn verdicts(highway: &Highway) -> Vec<String> {
     let mut sentences = Vec::new();
     if let Some(measured) = highway.part(Part::Buffers) {
@@ -67,8 +67,8 @@ fn buffers(changes: &[(&str, Change)]) -> Option<String> {
     ))
 }
 
-/// Returns the verdict from whether the finding holds in all cases or in none. `shown` is true if
-/// at least one change has an interval.
+/// Returns the verdict on a finding. `all` and `none` say whether it holds in all cases, or in
+/// none. `shown` is true if at least one change has an interval.
 fn held(all: bool, none: bool, shown: bool) -> &'static str {
     match (all, none) {
         _ if !shown => "unknown, because a 95 % interval needs 6 rounds",
@@ -78,7 +78,8 @@ fn held(all: bool, none: bool, shown: bool) -> &'static str {
     }
 }
 
-/// Returns a sentence about whether TCP loses significantly more than each of the others.
+/// Returns a sentence about a finding: whether TCP loses significantly more than each of the other
+/// implementations.
 fn more_than(finding: &str, changes: &[(&str, Change)]) -> Option<String> {
     let (_, tcp) = changes.iter().find(|(name, _)| *name == TCP)?;
     let quic: Vec<&(&str, Change)> = changes.iter().filter(|(name, _)| *name != TCP).collect();
@@ -107,7 +108,7 @@ fn spread(measured: &Measured) -> Option<String> {
     let medians = measured.names().into_iter().filter(|name| *name != TCP).filter_map(|name| {
         let row = measured.row(name, "on")?;
         let median = row.value?.median;
-        // Figures that depend on a doubted clock are not part of the range.
+        // The range does not include figures that depend on a doubted clock.
         if row.clock_is_doubted() {
             doubted.push(format!("{name} {}", number::bit_rate(median)));
             return None;
@@ -150,9 +151,10 @@ mod tests {
         let none = ask(&[("a", same), ("b", less)]);
         assert!(none.contains("did not hold") && none.contains("Slower: b -40 %"), "{none}");
         assert_eq!(buffers(&[]), None);
-        // This gain is significant, but less than one per cent.
+        // This gain is significant, but smaller than one percent.
         assert!(ask(&[("a", change(1.001, 1.002, 1.003))]).contains("did not hold"));
-        // With too few rounds there is no interval, so no gain is shown, however large it is.
+        // If there are too few rounds for an interval, no gain counts as shown, however large it
+        // is.
         let few = Change { interval: None, ..more };
         assert!(ask(&[("a", few)]).contains("unknown"));
         assert_eq!(few.words(), "+30 % (no interval)");

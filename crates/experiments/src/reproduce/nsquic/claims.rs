@@ -1,12 +1,12 @@
-//! The thesis' findings and their verdicts: with today's QUIC against today's TCP, and with
-//! Google's QUIC against ns-3's TCP of that time.
+//! Findings of the nsQUIC thesis with their verdicts. There are two comparisons: today's QUIC with
+//! today's TCP, and Google's QUIC with the TCP of ns-3 at the time of the thesis.
 
 use super::data::{Measured, NsQuic, Row};
 use super::part::Part;
 use super::verdict::{Against, Answer, Finding, Held};
 
-/// Name of an arm in the grids: today's QUIC. The following constants are the names of today's
-/// TCPs, of Google's QUIC, and of ns-3's TCP of that time.
+/// Name of today's QUIC among the arms (the compared protocols) of the grids. The constants below
+/// name today's TCPs, Google's QUIC, and ns-3's TCP of the thesis' time.
 pub(super) const QUIC: &str = "QUIC CUBIC";
 pub(super) const CUBIC: &str = "TCP CUBIC";
 pub(super) const TODAY: [&str; 6] =
@@ -15,7 +15,7 @@ pub(super) const GOOGLE: &str = "Google QUIC";
 pub(super) const THEN: &str = "ns-3 CUBIC";
 pub(super) const NS3: [&str; 2] = ["ns-3 NewReno", THEN];
 
-/// Returns every finding for which data exists.
+/// Returns every finding for which there is data.
 pub(super) fn findings(all: &NsQuic) -> Vec<Finding> {
     let findings = [
         faster(all),
@@ -32,8 +32,8 @@ pub(super) fn findings(all: &NsQuic) -> Vec<Finding> {
     findings.into_iter().filter(played).collect()
 }
 
-/// Returns the number of points at which an arm is significantly faster than each of the others,
-/// and the number of points that allow a comparison.
+/// Returns the number of points of the grid at which an arm is significantly faster than each of
+/// the others, and the number of points at which they can be compared.
 fn points_ahead(measured: &Measured, arm: &str, others: &[&str]) -> (usize, usize) {
     let (mut ahead, mut all) = (0, 0);
     for row in measured.rows.iter().filter(|row| row.is("arm", arm)) {
@@ -47,7 +47,7 @@ fn points_ahead(measured: &Measured, arm: &str, others: &[&str]) -> (usize, usiz
             continue;
         }
         all += 1;
-        // An arm with incomplete connections counts as slower.
+        // An arm counts as slower if some of its connections did not complete.
         ahead += usize::from(times.iter().flatten().all(|time| own.is_below(time)));
     }
     (ahead, all)
@@ -80,8 +80,8 @@ fn faster(all: &NsQuic) -> Finding {
     }
 }
 
-/// Returns the geometric mean of the speed-up of an arm over another, over all points that `wanted`
-/// accepts.
+/// Returns the geometric mean of how many times faster an arm is than another one, over all points
+/// that `wanted` accepts.
 fn times(
     measured: &Measured,
     arm: &str,
@@ -97,7 +97,7 @@ fn times(
     (!ratios.is_empty()).then(|| (ratios.iter().sum::<f64>() / ratios.len() as f64).exp())
 }
 
-/// Returns the values of an axis, each with a figure. Values without a figure are skipped.
+/// Returns the values of an axis, each with a figure. Values that have no figure are skipped.
 fn along<'a>(
     measured: &'a Measured,
     axis: &str,
@@ -107,7 +107,7 @@ fn along<'a>(
     values.filter_map(|value| Some((value, of(value)?))).collect()
 }
 
-/// Formats figures with their values of an axis, such as `1.20 at 1 MB, 1.30 at 10 MB`.
+/// Lists figures with the values of an axis, such as `1.20 at 1 MB, 1.30 at 10 MB`.
 fn listed(figures: &[(&str, f64)], at: &str) -> String {
     let shown: Vec<String> =
         figures.iter().map(|(value, figure)| format!("{figure:.2} {at} {value}")).collect();
@@ -366,8 +366,8 @@ mod tests {
         assert!(finding.sentence().contains("QUIC's: 9.00 at 1 MB"), "{}", finding.sentence());
     }
 
-    /// Checks the wording for the paper's setting. The paper used Linux' TCP, not ns-3's, so its
-    /// setting runs with today's TCP in both comparisons.
+    /// Checks the wording for the setting that is named after the paper. The paper used Linux' TCP,
+    /// not that of ns-3, so both comparisons use today's TCP.
     #[test]
     fn the_setting_of_imc17_is_not_about_the_defaults_of_ns3() {
         let shared = |arm: &str, share: f64| {
@@ -406,7 +406,7 @@ mod tests {
         assert!(today.figures.contains("at 1 of 2 points"), "{}", today.figures);
         assert!(today.figures.ends_with("TCP CUBIC at 2"), "{}", today.figures);
         assert_eq!((finding.judgement(), finding.then), ("in part", None));
-        // Findings without data are omitted.
+        // Findings for which there is no data are omitted.
         let claims: Vec<_> = findings(&all).iter().map(|one| one.figure).collect();
         assert_eq!(claims, ["always", "grows"]);
     }

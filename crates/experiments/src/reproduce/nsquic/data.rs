@@ -1,4 +1,5 @@
-//! Stored data of the experiment: a row for each cell of each grid, with means over seeds.
+//! The stored data of the experiment: a row for each cell of each grid, with means over seeds. A
+//! cell is a combination of values of the grid's axes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,25 +11,25 @@ use super::part::Part;
 use super::scale::Scale;
 use crate::failure::{Failure, Result};
 
-/// `data` of schema equic.reproduce.nsquic/1.
+/// The content of `data` in the result (schema equic.reproduce.nsquic/1).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct NsQuic {
     pub scale: Scale,
     pub parts: Vec<Measured>,
 }
 
-/// The result of a part.
+/// The result of one grid of the experiment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Measured {
     pub part: Part,
-    /// Number of runs that were made. The next field is the number of runs in the whole grid.
+    /// Number of runs that were made. `of` is the number of runs in the complete grid.
     pub runs: usize,
     pub of: usize,
     pub axes: Vec<Axis>,
     pub rows: Vec<Row>,
 }
 
-/// An axis of a grid: its values, and the number of values in the whole grid.
+/// An axis of a grid: its values here, and the number of values in the complete grid.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Axis {
     pub name: String,
@@ -39,26 +40,27 @@ pub(super) struct Axis {
 /// A cell of a grid: a combination of values of its axes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Row {
-    /// Values of the axes.
+    /// Value of each axis.
     pub point: BTreeMap<String, String>,
     pub flows: Vec<Flow>,
-    /// Jain's fairness index of the goodput of all connections of a run. `None` with one
+    /// Jain's fairness index of the goodputs of all connections of a run. `None` if there is one
     /// connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jain: Option<Mean>,
-    /// Goodput of the first flow divided by that of the second. `None` with one flow.
+    /// Goodput of the first flow divided by that of the second. `None` if there is one flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<Mean>,
 }
 
-/// A group of equal connections.
+/// A group of connections with equal parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Flow {
     pub name: String,
-    /// Number of connections over all seeds. The next field is the number of completed connections.
+    /// Number of connections over all seeds. `completed` is the number of connections that
+    /// completed.
     pub connections: usize,
     pub completed: usize,
-    /// Completion time in seconds, of the completed connections.
+    /// Completion time of the connections that completed, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion: Option<Mean>,
     /// Goodput in bits per second.
@@ -66,8 +68,8 @@ pub(super) struct Flow {
     pub goodput: Option<Mean>,
 }
 
-/// A mean over seeds with its 95 % interval. If the sample gives no interval, both ends are the
-/// mean.
+/// A mean over seeds with its 95 % interval. If the sample has no interval, its lower and upper
+/// bound are the mean.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Mean {
     pub mean: f64,
@@ -76,7 +78,7 @@ pub(super) struct Mean {
 }
 
 impl Mean {
-    /// Returns the mean over all seeds, or `None` without values.
+    /// Returns the mean over all seeds, or `None` if there are no values.
     pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Option<Mean> {
         let sample: Sample = values.into_iter().collect();
         let mean = sample.mean()?;
@@ -91,14 +93,14 @@ impl Mean {
     }
 }
 
-/// Rounds to five significant digits, which keeps the stored file small and exceeds the precision
-/// of the intervals.
+/// Rounds to five significant digits. This keeps the stored file small, and is more precise than
+/// the intervals.
 fn digits(value: f64) -> f64 {
     format!("{value:.4e}").parse().unwrap_or(value)
 }
 
 impl NsQuic {
-    /// Returns a part, or `None` if it did not run.
+    /// Returns the result of a part, or `None` if the part did not run.
     pub(super) fn part(&self, part: Part) -> Option<&Measured> {
         self.parts.iter().find(|one| one.part == part)
     }
@@ -114,7 +116,7 @@ impl NsQuic {
         Ok(self)
     }
 
-    /// Adds the parts of another result that are missing in this one.
+    /// Adds those parts of another result that this one lacks.
     pub(super) fn keep(&mut self, other: NsQuic) {
         let added = other.parts.into_iter().filter(|one| !self.scale.parts.contains(&one.part));
         self.parts.extend(added.collect::<Vec<_>>());
@@ -125,20 +127,21 @@ impl NsQuic {
 }
 
 impl Measured {
-    /// Returns the values of an axis. Empty if there is no such axis.
+    /// Returns the values of an axis, or an empty list if there is no such axis.
     pub(super) fn values(&self, axis: &str) -> &[String] {
         let found = self.axes.iter().find(|one| one.name == axis);
         found.map_or(&[], |axis| &axis.values)
     }
 
-    /// Returns the row of an arm at a point. Axes that are not named may have any value.
+    /// Returns the row of an arm at a point of the grid. Axes that `point` does not name may have
+    /// any value.
     pub(super) fn row(&self, arm: &str, point: &[(&str, &str)]) -> Option<&Row> {
         self.rows
             .iter()
             .find(|row| row.is("arm", arm) && point.iter().all(|(axis, value)| row.is(axis, value)))
     }
 
-    /// Returns the pairs of rows of two arms at the same point.
+    /// Returns the rows of two arms at the same point, as pairs.
     pub(super) fn pairs<'a>(
         &'a self,
         one: &'a str,
@@ -156,7 +159,7 @@ impl Measured {
 }
 
 impl Row {
-    /// Returns true if an axis has this value.
+    /// Returns true if the axis has this value in the row.
     pub(super) fn is(&self, axis: &str, value: &str) -> bool {
         self.point.get(axis).is_some_and(|own| own == value)
     }
@@ -167,17 +170,17 @@ impl Row {
         flow.completion
     }
 
-    /// Returns the speed-up over the other row: its completion time divided by this one's. `None`
-    /// if some connections did not complete.
+    /// Returns how many times faster this row is than another one: the other's completion time
+    /// divided by this row's. `None` if some connections did not complete.
     pub(super) fn times_faster_than(&self, other: &Row) -> Option<f64> {
         Some(other.completion()?.mean / self.completion()?.mean)
     }
 }
 
-/// First field of a line of rows.csv after those of the axes: the number of the cell.
+/// The column of rows.csv that follows those of the axes. It contains the number of the cell.
 const FIRST: &str = "cell";
 
-/// A connection of a run.
+/// A line of rows.csv, which describes one connection of a run.
 struct Line {
     seed: u64,
     flow: String,
@@ -185,7 +188,7 @@ struct Line {
     goodput: f64,
 }
 
-/// Reads the rows of a sweep.
+/// Reads the rows of a sweep from its folder.
 pub(super) fn read(path: &Path) -> Result<Vec<Row>> {
     let failed = |why: &dyn std::fmt::Display| {
         Failure::because(format_args!("cannot read {}", path.display()), why)
@@ -289,7 +292,7 @@ mod tests {
         assert_eq!((quic.completed, quic.connections, tcp.completed), (2, 2, 1));
         assert_eq!(quic.completion.unwrap().mean, 3.0);
         assert_eq!(rows[0].share.unwrap().mean, 2.0);
-        // 400^2 / (2 * 100,000), and 1.
+        // The expected indices of the two runs are 400^2 / (2 * 100,000) and 1.
         assert_eq!(rows[0].jain.unwrap().mean, 0.9);
         assert!(rows[0].is("flow.size", "1 MB") && !rows[0].is("flow.size", "2 MB"));
         assert_eq!((rows[1].jain, rows[1].share), (None, None));

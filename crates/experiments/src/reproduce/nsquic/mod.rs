@@ -1,10 +1,10 @@
 //! The experiments of the nsQUIC thesis: its grid in virtual time, with the QUIC and TCP of this
-//! project, and with those that ns-3 had at that time.
+//! project, and with those that ns-3 had at the time of the thesis.
 //!
-//! * `part`: the grids. Each is an `equic-lab sim sweep` that users can also run. `scale`: which part
-//!   of them runs.
-//! * `data`: the stored data. `claims`: the thesis' findings with verdicts; `verdict`: the rules
-//!   for these. `show`: tables and Markdown; `plots`.
+//! * `part`: the grids of the experiment. Each is an `equic-lab sim sweep` that users can also run.
+//!   `scale`: how much of each grid runs.
+//! * `data`: the stored data. `claims`: the thesis' findings with verdicts. `verdict`: the rules
+//!   for verdicts. `show`: tables and Markdown. `plots`: plots.
 
 mod claims;
 mod data;
@@ -29,7 +29,7 @@ use data::NsQuic;
 use part::Part;
 use scale::{Scale, Size};
 
-/// The schema of the result.
+/// Name of the schema of the result.
 const SCHEMA: &str = "equic.reproduce.nsquic/1";
 
 /// Repeats the experiments of the nsQUIC thesis in virtual time, and compares the results. All of
@@ -92,7 +92,8 @@ pub(super) fn run(args: &Args) -> Result {
     };
     let parts = if args.parts.is_empty() { Part::ALL.to_vec() } else { args.parts.clone() };
     let scale = Scale { size, seeds: args.seeds, large_seeds: args.large_seeds, parts };
-    // The stored result is read before hours of runs, because it may not fit.
+    // The stored result is read first. If it does not fit, the user learns this before hours of
+    // runs.
     let kept = match &args.keep {
         Some(stored) => Some(super::read::<NsQuic>(stored, SCHEMA)?.data.fitting(&scale)?),
         None => None,
@@ -100,7 +101,7 @@ pub(super) fn run(args: &Args) -> Result {
     let stop = super::until_signal()?;
     let mut parts = Vec::new();
     for part in Part::ALL {
-        // The signal may have arrived while no sweep could receive it.
+        // The signal may have arrived when no sweep was running that could receive it.
         if stop.load(Ordering::Relaxed) {
             return Err(Failure::new("interrupted").help("the same command continues from there"));
         }

@@ -1,4 +1,5 @@
-//! The parts. Each is a grid for `equic-lab sim sweep`, complete or with fewer values of its axes.
+//! The parts of the experiment. Each is a grid for `equic-lab sim sweep`, either complete or with
+//! fewer values of its axes.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -13,7 +14,7 @@ use super::scale::Scale;
 use crate::failure::{Failure, Result};
 use crate::output;
 
-/// A grid of the experiment.
+/// A part of the experiment, which is a grid of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Part {
@@ -79,7 +80,7 @@ impl Part {
         }
     }
 
-    /// Returns the whole grid, as in its file in experiments/nsquic.
+    /// Returns the text of the whole grid, from its file in experiments/nsquic.
     pub(super) const fn grid(self) -> &'static str {
         macro_rules! file {
             ($name:literal) => {
@@ -100,8 +101,8 @@ impl Part {
         }
     }
 
-    /// Runs the part, or what is left of it, in its folder below `raw`. Returns `None` if this
-    /// scale omits the part.
+    /// Runs the part in its folder below `raw`, or resumes it if some runs exist. Returns `None` if
+    /// the scale omits the part.
     pub(super) fn carry_out(
         self,
         scale: &Scale,
@@ -131,18 +132,18 @@ impl Part {
     }
 }
 
-/// A grid, possibly with fewer values than the whole one.
+/// A grid, possibly with fewer values than the complete one.
 pub(super) struct Grid {
     /// The file.
     pub text: String,
-    /// Number of runs of this grid. The next field is the number of runs of the whole grid.
+    /// Number of runs of this grid. `of` is the number of runs of the complete grid.
     pub runs: usize,
     pub of: usize,
-    /// Names of the axes with the values of this grid, and the number of values in the whole one.
+    /// The axes with their values in this grid, and the number of values in the complete grid.
     pub axes: Vec<data::Axis>,
 }
 
-/// Waits for a sweep, and ends it after a signal.
+/// Waits for a sweep. Ends it if this process gets a signal to stop.
 fn wait(mut command: Command, part: Part, stop: &AtomicBool) -> Result {
     let failed =
         |error| Failure::because(format_args!("cannot run the part {}", part.name()), error);

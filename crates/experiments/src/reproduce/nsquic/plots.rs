@@ -10,7 +10,8 @@ use super::part::Part;
 use super::show::arms;
 use crate::failure::Result;
 
-/// A figure along an axis of a part's grid: name of its files, and the axis with title and unit.
+/// Plots of completion times along an axis of a grid: the prefix of their file names, and the axis
+/// with its title and unit.
 struct Along {
     part: Part,
     name: &'static str,
@@ -19,8 +20,8 @@ struct Along {
     unit: &'static str,
 }
 
-/// The figures of completion along an axis of a large grid. The other axes are at 1 MB, 10 Mb/s, 50
-/// ms and no loss.
+/// The plots of completion times along an axis of a large grid. The other axes have the values 1
+/// MB, 10 Mb/s, 50 ms and no loss.
 const ALONG: [Along; 8] = {
     const fn along(
         part: Part,
@@ -43,7 +44,7 @@ const ALONG: [Along; 8] = {
     ]
 };
 
-/// The common point of all figures.
+/// The point of the grid that all these plots share.
 const BASE: [(&str, &str); 4] = [
     ("flow.size", "1 MB"),
     ("network.link.rate", "10 Mb/s"),
@@ -51,13 +52,13 @@ const BASE: [(&str, &str); 4] = [
     ("network.link.loss", "0 %"),
 ];
 
-/// Returns the part that a plot belongs to.
+/// Returns the part that the plot with this name belongs to.
 pub(super) fn part(plot: &str) -> Option<Part> {
     let along = ALONG.iter().find(|along| along.name == plot).map(|along| along.part);
     along.or_else(|| Part::ALL.into_iter().find(|part| plot.starts_with(part.name())))
 }
 
-/// Draws all figures into a folder, as SVG and PNG. Returns their names.
+/// Draws all plots into a folder, as SVG and PNG. Returns the names of the plots.
 pub(super) fn write(all: &NsQuic, out: &Path) -> Result<Vec<&'static str>> {
     let mut plots: Vec<(&'static str, Result<Svg, PlotError>)> = Vec::new();
     for along in &ALONG {
@@ -91,7 +92,7 @@ fn seconds() -> Axis {
     Axis::new("time to completion", "s")
 }
 
-/// Parses a value such as `10 Mb/s` to a number without unit prefix. Percentages are unchanged.
+/// Converts a value such as `10 Mb/s` to a number in base units. Percentages are unchanged.
 fn number(value: &str) -> Option<f64> {
     let (number, unit) = value.split_once(' ').unwrap_or((value, ""));
     let factor = match unit {

@@ -1,4 +1,4 @@
-//! Which part of each grid runs: all of it, or fewer seeds and values.
+//! Decides how much of each grid runs: all of it, or fewer seeds and values.
 
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
@@ -6,7 +6,7 @@ use toml::{Table, Value};
 use super::data::Axis;
 use super::part::{Grid, Part};
 
-/// Size of the experiment.
+/// Size of the experiment, which decides how many values and seeds run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Size {
@@ -15,25 +15,25 @@ pub(super) enum Size {
     Full,
 }
 
-/// Parameters of the experiment: its extent.
+/// Parameters that decide how much of the experiment runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Scale {
-    /// Size that determines the values of the axes.
+    /// Size of the experiment, which determines the values of the axes.
     pub size: Size,
-    /// Seeds of each cell, instead of the size's default.
+    /// Number of seeds of each cell, instead of the default of `size`.
     pub seeds: Option<u64>,
-    /// Seeds of each cell of the two grids of 210 MB, instead of the other settings.
+    /// Number of seeds of each cell in the two grids of 210 MB, instead of that of all grids.
     #[serde(default)]
     pub large_seeds: Option<u64>,
-    /// Parts to run.
+    /// Parts of the experiment to run.
     pub parts: Vec<Part>,
 }
 
-/// Values of an axis to keep.
+/// The name of an axis, and those of its values that are kept.
 type Kept = (&'static str, &'static [&'static str]);
 
-/// Axes of the two large grids, for a run of a few seconds. The next constant is for a run of some
-/// minutes.
+/// Axis values of the two large grids that are kept for a run of a few seconds. `MEDIUM` is for a
+/// run of some minutes.
 const QUICK: [Kept; 5] = [
     ("arm", &["QUIC CUBIC", "Google QUIC", "TCP CUBIC", "TCP BBR", "ns-3 NewReno"]),
     ("flow.size", &["100 KB", "1 MB"]),
@@ -47,14 +47,14 @@ const MEDIUM: [Kept; 4] = [
     ("network.link.delay", &["10 ms", "50 ms", "200 ms"]),
     ("network.link.loss", &["0 %", "0.1 %", "1 %", "10 %"]),
 ];
-/// Axes of the dumbbell grid for a run of some minutes, without the size that takes most of the
-/// time.
+/// Axis values of the dumbbell grid that are kept for a run of some minutes. The flow size that
+/// takes most of the time is left out.
 const MEDIUM_DUMBBELL: [Kept; 4] =
     [("flow.size", &["10 KB", "100 KB", "1 MB"]), MEDIUM[1], MEDIUM[2], MEDIUM[3]];
 
 impl Scale {
-    /// Returns the seeds of a part, and the axes with fewer values. Returns `None` if the part is
-    /// omitted.
+    /// Returns the number of seeds of a part, and the axes that have fewer values. Returns `None`
+    /// if the part is omitted.
     fn of(&self, part: Part) -> Option<(Option<u64>, &'static [Kept])> {
         const FEW_NODES: &[Kept] = &[
             ("nodes", &["4", "10"]),
@@ -112,7 +112,7 @@ impl Scale {
     }
 }
 
-/// Returns a value of an axis as named in results.
+/// Returns the name of an axis value in results.
 fn label(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -136,7 +136,7 @@ mod tests {
                 let grid = scale.grid(part).unwrap();
                 for (axis, values) in kept {
                     let found = grid.axes.iter().find(|one| one.name == *axis);
-                    // A small grid has fewer axes than the large ones.
+                    // Small grids lack some axes of the large ones.
                     let Some(found) = found else { continue };
                     assert_eq!(found.values.len(), values.len(), "{size:?} {part:?} {axis}");
                 }
@@ -150,7 +150,8 @@ mod tests {
         let scale =
             Scale { size: Size::Full, seeds: None, large_seeds: None, parts: Part::ALL.to_vec() };
         let count = |part| scale.grid(part).unwrap().runs;
-        // Six sizes and the largest, six rates, five delays, five rates of loss, ten arms, 30 seeds.
+        // The two grids have six sizes and the largest one, six rates, five delays, five loss
+        // rates, ten arms, and 30 seeds.
         assert_eq!(count(Part::Simple) + count(Part::SimpleLarge), 7 * 6 * 5 * 5 * 10 * 30);
         assert_eq!(count(Part::Dumbbell) + count(Part::DumbbellLarge), 7 * 6 * 5 * 5 * 10 * 30);
         let seeds = Scale { seeds: Some(2), parts: vec![Part::Errors], ..scale };

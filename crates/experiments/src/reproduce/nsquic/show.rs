@@ -1,4 +1,4 @@
-//! The result for people: tables for a terminal and for a README.
+//! Shows the result to people: tables for a terminal and for a README.
 
 use std::fmt::Write as _;
 
@@ -18,7 +18,8 @@ pub(super) fn tables(all: &NsQuic) -> Vec<Table> {
     tables
 }
 
-/// Returns a table of the runs of each grid that were made, and of all runs in the grid.
+/// Returns a table with the number of runs that were made of each grid, and the number of runs in
+/// the complete grid.
 fn extent(all: &NsQuic) -> Table {
     let columns = [
         Column::text("grid"),
@@ -55,7 +56,8 @@ fn extent(all: &NsQuic) -> Table {
     table
 }
 
-/// Formats the completion of an arm: the mean with its interval, or how many connections completed.
+/// Formats how an arm completed: the mean time with its interval, or the number of connections that
+/// completed.
 fn completion(row: Option<&Row>) -> String {
     let Some(flow) = row.and_then(|row| row.flows.first()) else { return MISSING.to_owned() };
     match flow.completion {
@@ -64,18 +66,18 @@ fn completion(row: Option<&Row>) -> String {
     }
 }
 
-/// Formats a mean, with its interval if that is not a point.
+/// Formats a mean. Adds the interval unless its lower and upper bound are the mean.
 fn shown(mean: Mean, how: impl Fn(f64) -> String) -> String {
     let [low, high] = [mean.low, mean.high].map(&how);
     if low == high { how(mean.mean) } else { format!("{} ({low} to {high})", how(mean.mean)) }
 }
 
-/// Returns the names of all arms of a grid with results, in its order.
+/// Returns the names of all arms of a grid that have results, in the order of the grid.
 pub(super) fn arms(measured: &Measured) -> Vec<&str> {
     measured.values("arm").iter().map(String::as_str).collect()
 }
 
-/// Returns the table of a part: an axis in rows, arms in columns.
+/// Returns the table of a part, with the values of an axis as rows and the arms as columns.
 fn table(measured: &Measured) -> Option<Table> {
     let (axis, fixed) = axis(measured.part)?;
     let mut columns = vec![Column::text(heading(axis))];
@@ -122,10 +124,10 @@ pub(super) fn heading(axis: &str) -> &str {
     }
 }
 
-/// A point of a grid: a value for each of some axes.
+/// A point of a grid: values of some of its axes.
 type GridPoint = &'static [(&'static str, &'static str)];
 
-/// Returns the axis of a part's table, and the values of the others.
+/// Returns the axis that a part's table shows, and the values of the other axes.
 fn axis(part: Part) -> Option<(&'static str, GridPoint)> {
     const SIZE: GridPoint = &[
         ("network.link.rate", "10 Mb/s"),
@@ -151,7 +153,7 @@ fn axis(part: Part) -> Option<(&'static str, GridPoint)> {
     })
 }
 
-/// Returns a table of the thesis' figures and ours.
+/// Returns a table that compares the thesis' figures with ours.
 fn beside(all: &NsQuic) -> Table {
     let columns = [
         Column::text("the thesis"),
@@ -183,7 +185,7 @@ fn beside(all: &NsQuic) -> Table {
     table
 }
 
-/// Returns everything as Markdown, for the experiment's README.
+/// Returns the whole result as Markdown, for the experiment's README.
 pub(super) fn markdown(report: &Report<NsQuic>, plots: &[&str]) -> String {
     let all = &report.data;
     let mut text = String::new();
@@ -245,7 +247,7 @@ pub(super) fn markdown(report: &Report<NsQuic>, plots: &[&str]) -> String {
     text
 }
 
-/// Describes the cells of a part's table.
+/// Describes the content of the cells in a part's table.
 const fn contents(part: Part) -> &'static str {
     match part {
         Part::Within => "Jain's fairness index of two connections",
@@ -254,7 +256,7 @@ const fn contents(part: Part) -> &'static str {
     }
 }
 
-/// Returns the command without the folder of the program.
+/// Returns the command line of the report, without the folder of the program.
 fn command(report: &Report<NsQuic>) -> String {
     let words = report.command.iter().skip(1).map(String::as_str);
     std::iter::once("equic-lab").chain(words).collect::<Vec<_>>().join(" ")

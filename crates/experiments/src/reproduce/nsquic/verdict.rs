@@ -1,14 +1,14 @@
-//! Verdict on a finding of the thesis.
+//! Types for verdicts on findings of the nsQUIC thesis.
 
-/// Answer about a finding, for one of the two comparisons.
+/// Verdict on a finding, from one of the two comparisons.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Answer {
     pub held: Held,
-    /// Figures that support the answer.
+    /// The measured figures that support the verdict.
     pub figures: String,
 }
 
-/// Whether a finding holds.
+/// Verdict on whether a finding holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Held {
     Yes,
@@ -19,24 +19,24 @@ pub(super) enum Held {
 /// A finding of the thesis.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Finding {
-    /// The thesis' words, shortened.
+    /// The finding in the words of the thesis, shortened.
     pub claim: &'static str,
-    /// The thesis' figure.
+    /// The figure that the thesis gives.
     pub figure: &'static str,
-    /// Answer for today's QUIC against today's TCP, or `None` if it was not measured. The next
-    /// field is the answer for Google's QUIC against ns-3's TCP of that time.
+    /// Verdict for today's QUIC compared with today's TCP, or `None` if it was not measured. `then`
+    /// is the verdict for Google's QUIC compared with ns-3's TCP of the thesis' time.
     pub today: Option<Answer>,
     pub then: Option<Answer>,
-    /// The TCP that Google's QUIC is compared with in `then`.
+    /// The TCP that Google's QUIC is compared with in the field `then`.
     pub against: Against,
 }
 
-/// A TCP for comparison with Google's QUIC.
+/// A TCP that Google's QUIC is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Against {
-    /// ns-3's TCP of that time.
+    /// ns-3's TCP at the time of the thesis.
     Ns3,
-    /// Today's TCP, because the finding was not measured with ns-3.
+    /// Today's TCP, which is used if the finding was not measured with that of ns-3.
     Today,
 }
 
@@ -49,8 +49,8 @@ impl Held {
         }
     }
 
-    /// Judges by the share of cases in which the finding holds: nearly all, nearly none, or in
-    /// between.
+    /// Returns the verdict for the share of cases in which the finding holds: nearly all, nearly
+    /// none, or a share in between.
     pub(super) fn by(share: f64) -> Held {
         match share {
             share if share >= 0.95 => Held::Yes,
@@ -61,7 +61,7 @@ impl Held {
 }
 
 impl Finding {
-    /// Returns the words for this judgement in the README.
+    /// Returns the words for this verdict in the README.
     pub(super) fn judgement(&self) -> &'static str {
         let (today, then) = (self.today.as_ref(), self.then.as_ref());
         match (today.map(|one| one.held), then.map(|one| one.held)) {

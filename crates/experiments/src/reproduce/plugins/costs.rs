@@ -1,5 +1,5 @@
-//! Costs of plugins: CPU time of in-memory transfers with and without them, and the time until they
-//! run.
+//! Measures the cost of plugins: the CPU time of in-memory transfers with and without them, and the
+//! time until a plugin runs.
 
 use equic_harness::cpu_seconds;
 use equic_plugin_kit::trial::{Extension, SchedulerArm, extended, loading, schedule, signed};
@@ -8,10 +8,11 @@ use super::data::{CostArm, Costs, LoadTimes};
 use super::part::failed;
 use crate::failure::Result;
 
-/// Plugins whose loading is measured.
+/// Plugins whose loading time is measured.
 const LOADED: [&str; 3] = ["monitor", "lowest-latency", "fec-xor"];
 
-/// Measures all costs in about two minutes. `quick` makes a shorter measurement, for tests.
+/// Measures all costs, which takes about two minutes. With `quick`, the measurement is shorter, for
+/// tests.
 pub(super) fn measure(quick: bool) -> Result<Costs> {
     let (bytes, rounds) = if quick { (300_000, 2) } else { (20_000_000, 40) };
     let schedulers = schedulers(rounds, bytes)?;
@@ -21,8 +22,8 @@ pub(super) fn measure(quick: bool) -> Result<Costs> {
     Ok(Costs { bytes, schedulers, extensions, loading: loading? })
 }
 
-/// Measures the CPU times of arms in interleaved rounds, so that other load affects all arms
-/// equally. `run` gets an arm's index and a seed.
+/// Measures the CPU times of arms (transfers with different plugins) in interleaved rounds, so that
+/// other load affects all arms equally. `run` gets the index of an arm and a seed.
 fn interleaved(
     names: Vec<&'static str>,
     rounds: u64,
@@ -33,7 +34,7 @@ fn interleaved(
     let count = arms.len();
     for round in 0..rounds {
         for turn in 0..count {
-            // Start with another arm in each round.
+            // Each round starts with another arm.
             let at = (turn + round as usize) % count;
             arms[at].seconds.push(cpu_seconds(|| run(at, round + 1))?);
         }
@@ -70,7 +71,8 @@ fn words(extension: Extension) -> &'static str {
     }
 }
 
-/// Names of the arms with a figure in PQUIC's paper.
+/// Name of the arm with monitoring. This and the constants below name those arms for which PQUIC's
+/// paper has a figure.
 pub(super) const MONITORING: &str = "plugin monitor";
 pub(super) const ONE_PATH: &str = "several paths agreed on, one open";
 pub(super) const TWO_PATHS: &str = "two paths, native scheduler";

@@ -1,9 +1,8 @@
-//! The experiments of "The Case for Protocol Plugins" (De Coninck and Bonaventure, 2019) with
-//! plugins of this project, in virtual time. They compare today's QUIC with that of the paper's
-//! time.
+//! The experiments of "The Case for Protocol Plugins" (De Coninck and Bonaventure, 2019), repeated
+//! in virtual time with plugins of this project. They compare today's QUIC with that of the paper.
 //!
-//! * `part`: the repeated figures and tables. `costs` and `live`: measurements of CPU time and in
-//!   real time. `data`: the stored data.
+//! * `part`: the figures and tables that are repeated. `costs` and `live`: measurements of CPU time
+//!   and in real time. `data`: the stored data.
 //! * `verdict`: verdicts on the paper's claims. `show`: tables and Markdown. `plots`: the figures.
 
 mod costs;
@@ -29,7 +28,7 @@ use crate::output;
 use data::Plugins;
 use part::Part;
 
-/// The schema of the result.
+/// Name of the schema of the result.
 const SCHEMA: &str = "equic.reproduce.plugins/1";
 
 /// Repeats experiments of "The Case for Protocol Plugins" in virtual time: a server pushes plugins
@@ -60,8 +59,8 @@ pub struct Args {
 }
 
 impl Args {
-    /// Returns true if a part must run. Without a selection, all parts run except the one in real
-    /// time.
+    /// Returns true if a part must run. If the user selects no parts, all parts run except the one
+    /// in real time.
     fn has(&self, part: Part) -> bool {
         match part {
             Part::RealTime => self.real_time || self.parts.contains(&part),
@@ -88,7 +87,7 @@ pub(super) fn run(args: &Args) -> Result {
     }
     let parts: Vec<Part> = Part::ALL.into_iter().filter(|part| args.has(*part)).collect();
     if parts.contains(&Part::RealTime) {
-        // Fails now if namespaces cannot be created, instead of after all other parts.
+        // If namespaces cannot be created, fails now instead of after all other parts.
         Lab::builder("plugins").build()?.close()?;
     }
     until_interrupted(|| parts.iter().try_for_each(|part| part.carry_out(&mut data)))?;

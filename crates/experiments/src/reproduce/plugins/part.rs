@@ -1,4 +1,4 @@
-//! The parts: figures and tables of the paper.
+//! The parts of the experiment: figures and tables of the paper.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::{costs, live};
 use crate::failure::{Failure, Result};
 use crate::output;
 
-/// A figure or table of the paper.
+/// A part of the experiment: a figure or table of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Part {
     Figure3,
@@ -35,19 +35,20 @@ pub(super) enum Part {
 /// Mean round-trip time of requests in milliseconds, as in the paper.
 pub(super) const REQUEST_RTT: u64 = 10;
 
-/// Paths of requests: jitter and longest delay of acknowledgements, in milliseconds. The paper does
-/// not give the delay. picoquic of that time had 10 ms, RFC 9000 s.18.2 has 25 ms.
+/// Paths on which requests are measured: jitter and maximum delay of acknowledgements, in
+/// milliseconds. The paper does not give this delay. picoquic of that time had 10 ms, and RFC 9000
+/// s.18.2 has 25 ms.
 const PATHS: [(u64, u64); 4] = [(0, 10), (0, 25), (4, 10), (4, 25)];
 
 /// Rate of the bottleneck of downloads in bits per second. The paper's text does not give it. At 4
-/// Mb/s, 5 MB take at least 10 s.
+/// Mb/s, a download of 5 MB takes at least 10 s.
 pub(super) const RATE: u64 = 4_000_000;
 
-/// Round-trip time of the first download in milliseconds. Each further one has one more, because
-/// the downloads would be identical otherwise.
+/// Round-trip time of the first download in milliseconds. Each further download has one millisecond
+/// more, because the downloads would be identical otherwise.
 pub(super) const DOWNLOAD_RTT: u64 = 100;
 
-/// Plugins of table 2: name here, name in the paper, size in the paper.
+/// Plugins of table 2: name in this project, name in the paper, and size in the paper.
 const SIZES: [(&str, &str, f64); 4] = [
     ("tail-loss-probe", "TLP", 2.6),
     ("ecn", "ECN", 5.6),
@@ -56,11 +57,12 @@ const SIZES: [(&str, &str, f64); 4] = [
 ];
 
 /// Rates of the two asymmetric paths to the client and to the server, in bits per second. The
-/// paper's text does not give them. With these, 20 MB take about as long as in the paper, and the
-/// acknowledgements of all packets on the second path exceed its rate to the server.
+/// paper's text does not give them. With these rates, 20 MB take about as long as in the paper, and
+/// acknowledgements for all packets on the second path would exceed its rate to the server.
 pub(super) const ASYMMETRIC: [[u64; 2]; 2] = [[2_000_000, 30_000_000], [10_000_000, 300_000]];
 
-/// Round-trip time of the first download over them, in milliseconds. Each further one has one more.
+/// Round-trip time of the first download over the asymmetric paths, in milliseconds. Each further
+/// download has one millisecond more.
 pub(super) const ASYMMETRIC_RTT: u64 = 40;
 
 impl Part {
@@ -74,7 +76,7 @@ impl Part {
         Part::RealTime,
     ];
 
-    /// Runs the part, and adds its result.
+    /// Runs the part, and adds its result to `data`.
     pub(super) fn carry_out(self, data: &mut Plugins) -> Result {
         let quick = data.quick;
         match self {
@@ -181,8 +183,8 @@ fn ack_paths(ack_frequency: bool, bytes: u64, runs: u64) -> Result<AckPaths> {
     Ok(AckPaths { bytes, down, up, ack_frequency, rtt_ms, same, first })
 }
 
-/// Returns the paper's caps on a path of 80 Mb/s, without results. If `quick`, the rates are a
-/// twentieth and the time is a third.
+/// Returns the experiment with the paper's caps on a path of 80 Mb/s, still without results. If
+/// `quick`, the rates are a twentieth and the time is a third.
 pub(super) fn planned_caps(quick: bool) -> Caps {
     let (rate, unit, step) =
         if quick { (4_000_000, 50_000, 1_000) } else { (80_000_000, 1_000_000, 3_000) };

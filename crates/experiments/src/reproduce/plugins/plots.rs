@@ -7,9 +7,10 @@ use equic_report::plot::{Axis, EcdfPlot, LinePlot, PlotError, Series, Svg};
 use super::data::{AckPaths, Caps, Downloads, Plugins, Requests};
 use crate::failure::Result;
 
-/// Draws all figures into a folder, as SVG. Returns their names.
+/// Draws all figures into a folder, as SVG. Returns the names of the figures.
 pub(super) fn write(all: &Plugins, out: &Path) -> Result<Vec<&'static str>> {
-    // Names of the plots of each path. The next constant has those of each congestion control.
+    // Names of the plots for each path. `DOWNLOADS` has those for each congestion control
+    // algorithm.
     const REQUESTS: [&str; 4] =
         ["figure3-wdt10", "figure3-wdt25", "figure3-jitter-wdt10", "figure3-jitter-wdt25"];
     const DOWNLOADS: [&str; 2] = ["figure4-newreno", "figure4-cubic"];

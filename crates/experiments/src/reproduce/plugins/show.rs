@@ -1,4 +1,4 @@
-//! The result for people: tables for a terminal and for a README.
+//! Shows the result to people: tables for a terminal and for a README.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ use super::data::{
 };
 use super::verdict::{change, findings};
 
-/// Returns the tables, each with the prefix of the names of its plots.
+/// Returns the tables, each with the file-name prefix of its plots.
 pub(super) fn tables(all: &Plugins) -> Vec<(&'static str, Table)> {
     let mut tables = Vec::new();
     if !all.figure3.is_empty() {
@@ -46,8 +46,8 @@ pub(super) fn tables(all: &Plugins) -> Vec<(&'static str, Table)> {
     tables
 }
 
-/// Returns the paper's figure of an arm: from "The Case for Protocol Plugins" for schedulers, from
-/// PQUIC's paper for the others.
+/// Returns the published figure for an arm. It is from "The Case for Protocol Plugins" for
+/// schedulers, and from PQUIC's paper for other arms.
 fn of_paper(name: &str) -> &'static str {
     match name {
         _ if name == SchedulerArm::Nothing.name() => "-6.1 %",
@@ -98,7 +98,7 @@ fn loading(costs: &Costs) -> Table {
     table
 }
 
-/// Returns a table of each point in real time and in virtual time.
+/// Returns a table that compares each point in real time with the same point in virtual time.
 fn real_time(all: &Plugins, points: &RealTime) -> Table {
     let columns = [
         Column::text("figure"),
@@ -146,7 +146,7 @@ fn real_time(all: &Plugins, points: &RealTime) -> Table {
     table
 }
 
-/// Formats a median, with the smallest and the largest value if they differ from it.
+/// Formats the median of values, and the smallest and the largest value if they differ from it.
 fn shown(values: &[f64], places: usize) -> String {
     let sample: Sample = values.iter().copied().collect();
     let (Some(low), Some(median), Some(high)) = (sample.min(), sample.median(), sample.max())
@@ -271,7 +271,7 @@ fn sizes(all: &Plugins) -> Table {
     table
 }
 
-/// Returns the result as Markdown, for the experiment's README.
+/// Returns the whole result as Markdown, for the experiment's README.
 pub(super) fn markdown(report: &Report<Plugins>, plots: &[&str]) -> String {
     let all = &report.data;
     let mut text = String::new();
@@ -320,7 +320,7 @@ pub(super) fn markdown(report: &Report<Plugins>, plots: &[&str]) -> String {
     text
 }
 
-/// Returns the command without the folder of the program.
+/// Returns the command line of the report, without the folder of the program.
 fn command(report: &Report<Plugins>) -> String {
     let words = report.command.iter().skip(1).map(String::as_str);
     std::iter::once("equic-lab").chain(words).collect::<Vec<_>>().join(" ")

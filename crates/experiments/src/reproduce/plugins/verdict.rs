@@ -1,4 +1,5 @@
-//! The paper's claims, each with a verdict from the data.
+//! The claims of "The Case for Protocol Plugins", each with a verdict that is derived from the
+//! data.
 
 use equic_report::stats::effect::Ratio;
 
@@ -8,11 +9,11 @@ use super::data::{
     TimerName, median,
 };
 
-/// A claim of the paper, with our result.
+/// A claim of the paper, with our result and the verdict.
 pub(super) struct Finding {
-    /// The claim, with its location in the paper.
+    /// The claim, and where it is in the paper.
     pub claim: String,
-    /// The paper's figure.
+    /// The figure that the paper gives.
     pub paper: &'static str,
     /// Our figure.
     pub ours: String,
@@ -28,7 +29,7 @@ impl Finding {
     }
 }
 
-/// Returns the findings of the parts with results.
+/// Returns the findings for those parts that have results.
 pub(super) fn findings(all: &Plugins) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(tail_loss_probe(&all.figure3));
@@ -42,7 +43,7 @@ pub(super) fn findings(all: &Plugins) -> Vec<Finding> {
     findings
 }
 
-/// Returns the same claims for the points in real time.
+/// Returns the findings for the points that were measured in real time.
 fn real_time(all: &RealTime) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     findings.extend(tail_loss_probe(std::slice::from_ref(&all.figure3)));
@@ -55,19 +56,19 @@ fn real_time(all: &RealTime) -> Vec<Finding> {
     findings
 }
 
-/// A figure of PQUIC, and the target for the same cost here.
+/// A figure of PQUIC, and our target for the cost of the same plugin.
 struct Aim {
-    /// Name of the arm.
+    /// Name of the arm (transfers with one plugin) that the figure is compared with.
     arm: &'static str,
     claim: &'static str,
     paper: &'static str,
-    /// Maximum cost, as a share of the throughput.
+    /// Maximum cost of the plugin, as a share of the throughput.
     most: f64,
 }
 
 /// PQUIC's goodput ("Pluginizing QUIC", SIGCOMM 2019): 1104 Mb/s without a plugin, 1037 with
-/// monitoring, 757 with several paths, 517 with forward error correction by XOR. The target for the
-/// last is half of that cost.
+/// monitoring, 757 with several paths, 517 with forward error correction by XOR. The target for
+/// forward error correction is half of PQUIC's cost.
 const AIMS: [Aim; 4] = [
     Aim {
         arm: MONITORING,
@@ -139,12 +140,12 @@ pub(super) fn change(ratio: &Ratio) -> String {
     }
 }
 
-/// Formats the range from the smallest to the largest value, with a unit.
+/// Formats a range, from the smallest to the largest value, with a unit.
 fn range(values: &[f64], unit: &str) -> String {
     range_to(values, 1, unit)
 }
 
-/// Like [`range`], with this many decimals.
+/// Formats a range like [`range`], with this many decimals.
 fn range_to(values: &[f64], places: usize, unit: &str) -> String {
     let [low, high] = ends(values).map(|end| format!("{end:.places$}"));
     if low == high { format!("{low} {unit}") } else { format!("{low} to {high} {unit}") }
@@ -155,13 +156,13 @@ fn ends(values: &[f64]) -> [f64; 2] {
     [fold(f64::min), fold(f64::max)]
 }
 
-/// Returns the medians of two timers, on each path.
+/// Returns the median completion times with two timers, for each path.
 fn medians(all: &[Requests], one: TimerName, other: TimerName) -> [Vec<f64>; 2] {
     [one, other].map(|timer| all.iter().filter_map(|path| path.median(timer)).collect())
 }
 
-/// Judges on how many of the paths the second timer is faster than the first, by at least a
-/// millisecond.
+/// Returns the verdict on whether the second timer is faster than the first. It is derived from the
+/// number of paths on which it is faster by at least a millisecond.
 fn judge(slower: &[f64], faster: &[f64]) -> &'static str {
     let count = slower.iter().zip(faster).filter(|(slow, fast)| **fast + 1.0 <= **slow).count();
     match count {
@@ -222,7 +223,7 @@ fn downloads(all: &[Downloads]) -> Option<Finding> {
             match (median(&mark.waited_ms), median(&drop.waited_ms)) {
                 (Some(mark), Some(drop)) =>
                     format!(", {mark:.0} ms in the queue on average against {drop:.0} ms"),
-                // The queueing delay is unknown in real time.
+                // In real time, the queueing delay is unknown.
                 _ => String::new(),
             }
         ))
@@ -275,7 +276,7 @@ fn caps(one: &Caps) -> Finding {
     let words: Vec<String> = (held.iter())
         .map(|(cap, rate)| format!("{:.2} MB/s under {} MB/s", rate / 1e6, *cap as f64 / 1e6))
         .collect();
-    // A path never carries more than its rate, whatever the cap.
+    // A path never carries more than its rate, even if the cap is higher.
     let is_held = |(cap, rate): &(u64, f64)| {
         let most = (*cap as f64).min(one.rate as f64 / 8.0);
         *rate <= 1.05 * most && *rate >= 0.7 * most

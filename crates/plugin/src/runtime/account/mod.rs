@@ -1,9 +1,11 @@
-//! Accounts of steps and memory for the peers' plugins: one for each address, and one for all peers
-//! of an endpoint. Each connection also has an [`Allowance`](super::Allowance), which takes its
-//! steps from here. Without the accounts, a peer would get more steps by opening more connections.
+//! Accounts that limit the steps and memory of peers' plugins: one for each address, and one for
+//! all peers of an endpoint. Without them, a peer would get more steps by opening more connections.
+//! Each connection also has an [`Allowance`](super::Allowance), which takes its steps from these
+//! accounts.
 //!
-//! Offers and loads have half of the steps of all peers. If they need more than that, the peers
-//! that have spent the least recently are served first (see [`Account::pay`]).
+//! Half of the steps of all peers are for offering and loading plugins. If offers and loads need
+//! more than that, the peers that have spent the least recently are served first (see
+//! [`Account::pay`]).
 
 mod recent;
 #[cfg(test)]
@@ -19,28 +21,31 @@ use super::places;
 use crate::policy::Limits;
 use recent::Recent;
 
-/// Maximum number of addresses with an account of their own, in total and in one network. Further
-/// addresses share accounts.
+/// Maximum number of addresses with an account of their own: in total, and in one network. All
+/// other addresses share accounts.
 const MAX_ADDRESSES: usize = 4096;
 const MAX_OF_NETWORK: usize = 128;
 
-/// Number of shared accounts, for addresses that get no account of their own.
+/// Number of accounts that addresses without an account of their own share.
 const SHARED: u64 = 64;
 
 /// Minimum time between two searches for idle accounts, in nanoseconds.
 const LOOK: u64 = 250_000_000;
 
-/// Number of recent steps below which an idle account or network is forgotten. An offer costs more.
+/// Number of recent steps below which the account of an idle address or network is forgotten. One
+/// offer costs more steps than this.
 const FORGOTTEN: u64 = 100_000;
 
-/// Maximum number of plugins of an address that still gets a place when few places are left.
+/// When few places for plugins are left in the process, only an address with at most this many
+/// plugins gets one.
 const FEW: usize = 16;
 
-/// Maximum number of plugins of such an address's network.
+/// When few places for plugins are left, only an address whose network has at most this many
+/// plugins gets one.
 const FEW_OF_NETWORK: usize = 8 * FEW;
 
 /// Accounts of an endpoint: one for all peers together, and one for each address. An address is an
-/// IPv4 address or an IPv6 /64. Configurations that share the accounts share the limits.
+/// IPv4 address or an IPv6 /64. Exchange configurations that share this value share the limits.
 #[derive(Debug, Default)]
 pub struct Accounts {
     state: Mutex<State>,
@@ -48,10 +53,10 @@ pub struct Accounts {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Steps of all peers together. `None` until the first plugin arrives.
+    /// Steps of all peers together. `None` until the first offer arrives.
     all: Option<Arc<Mutex<All>>>,
     of_addresses: HashMap<u128, Arc<Account>>,
-    /// Networks of the addresses in `of_addresses`.
+    /// Networks that contain the addresses in `of_addresses`.
     networks: HashMap<u128, Arc<Mutex<Network>>>,
     /// Accounts of addresses that have no account of their own. The key is a hash that peers cannot
     /// predict.
@@ -61,27 +66,27 @@ struct State {
     look_at: u64,
 }
 
-/// Steps of all peers together.
+/// Steps that all peers together may use.
 #[derive(Debug)]
 struct All {
-    /// Steps for offers, loads and running plugins.
+    /// Steps for offering, loading and running plugins.
     steps: Bucket,
-    /// The part of `steps` that is for offers and loads. Running plugins do not use it up.
+    /// The part of `steps` that offers and loads may use. Running plugins cannot use it up.
     offers: Bucket,
 }
 
-/// An IPv4 /24 or an IPv6 /48. Such a network often belongs to one customer.
+/// An IPv4 /24 or IPv6 /48 network, which often belongs to a single customer.
 #[derive(Debug, Default)]
 struct Network {
-    /// Number of its addresses that have an account.
+    /// Number of addresses of this network that have an account.
     addresses: usize,
-    /// Recent steps for offers and loads of all its addresses.
+    /// Steps that the network's addresses recently spent on offers and loads.
     recent: Recent,
-    /// Number of plugins of all its addresses.
+    /// Number of plugins of the network's addresses.
     plugins: usize,
 }
 
-/// Steps and memory of one address.
+/// Account of one address, with its steps and memory.
 #[derive(Debug)]
 pub struct Account {
     own: Mutex<Own>,
@@ -92,7 +97,7 @@ pub struct Account {
 #[derive(Debug)]
 struct Own {
     steps: Bucket,
-    /// Recent steps for offers and loads.
+    /// Steps that the address recently spent on offers and loads.
     recent: Recent,
     /// Maximum memory of the address's plugins, in bytes.
     most: usize,
@@ -102,18 +107,18 @@ struct Own {
 /// Steps and memory that an account has given out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Number of steps taken since the account was created.
+    /// Number of steps taken from the account since it was created.
     pub steps: u64,
-    /// Number of times that fewer steps were left than a call, an offer or a load needed.
+    /// Number of times that a call, an offer or a load was refused because too few steps were left.
     pub refused: u64,
     /// Memory that the address's plugins hold now, in bytes. It includes bundles that are being
     /// fetched.
     pub bytes: usize,
-    /// Number of plugins that hold this memory.
+    /// Number of plugins that hold the memory counted in `bytes`.
     pub plugins: usize,
 }
 
-/// Memory taken from an account. Dropping this value returns it.
+/// Memory that is charged to an account until this value is dropped.
 #[derive(Debug)]
 pub struct Bytes {
     account: Arc<Account>,
@@ -121,7 +126,7 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// Returns the number of bytes.
+    /// Returns the amount of memory, in bytes.
     pub fn count(&self) -> usize {
         self.bytes
     }
@@ -141,13 +146,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns a bucket that saves up at most a quarter of a second's steps, so that bursts are short.
+/// Returns a bucket that saves up at most the steps of a quarter of a second, so that bursts are
+/// short.
 pub(super) fn rate(per_second: u64) -> Bucket {
     Bucket::new(per_second, per_second.div_ceil(4))
 }
 
-/// Returns two identifiers of an address: the part that one host owns, which is an IPv4 address or
-/// an IPv6 /64, and the surrounding IPv4 /24 or IPv6 /48.
+/// Returns two identifiers of an address: one of the part that belongs to one host (an IPv4 address
+/// or an IPv6 /64), and one of the surrounding network (an IPv4 /24 or IPv6 /48).
 fn owner(address: IpAddr) -> (u128, u128) {
     match address.to_canonical() {
         IpAddr::V4(address) => (u128::from(address.to_bits()), u128::from(address.to_bits() >> 8)),
@@ -159,9 +165,9 @@ fn owner(address: IpAddr) -> (u128, u128) {
 }
 
 impl Accounts {
-    /// Returns the account of an address. Its limits are those at the time when the address is
-    /// first seen. With `None`, the account belongs to this connection only. `now` is in
-    /// nanoseconds on the connection's clock.
+    /// Returns the account of an address. The account keeps the limits that applied when the
+    /// address was first seen. If the address is `None`, the account is a new one that only the
+    /// caller's connection uses. `now` is in nanoseconds on the connection's clock.
     pub fn of(&self, address: Option<IpAddr>, limits: &Limits, now: u64) -> Arc<Account> {
         let mut state = lock(&self.state);
         let state = &mut *state;
@@ -183,14 +189,15 @@ impl Accounts {
             network.is_some_and(|network| lock(network).addresses >= MAX_OF_NETWORK)
         };
         if full || crowded(state) {
-            // The search takes time proportional to the number of accounts, so a peer must not be
-            // able to cause it often.
+            // The search for idle accounts takes time proportional to the number of accounts, so a
+            // peer must not be able to cause it often.
             if now >= state.look_at {
                 state.look_at = now.saturating_add(LOOK);
                 state.forget_idle(now);
             }
             if state.of_addresses.len() >= MAX_ADDRESSES || crowded(state) {
-                // The addresses of one network always share the same account.
+                // All addresses of one network share the same account, so that they cannot get more
+                // than one.
                 let hash = state.hasher.hash_one(network_key) % SHARED;
                 let shared = || fresh(Arc::default());
                 return Arc::clone(state.shared.entry(hash).or_insert_with(shared));
@@ -205,7 +212,7 @@ impl Accounts {
 }
 
 impl State {
-    /// Removes the accounts that no connection uses and that do not differ from new ones.
+    /// Removes the accounts that no connection uses and whose state equals that of a new account.
     fn forget_idle(&mut self, now: u64) {
         self.of_addresses.retain(|_, account| {
             if Arc::strong_count(account) > 1 || !lock(&account.own).is_as_new(now) {
@@ -218,8 +225,8 @@ impl State {
             let mut network = lock(network);
             network.addresses > 0 || network.recent.at(now) >= FORGOTTEN
         });
-        // A network without addresses is kept because of its recent steps, but only while there are
-        // not too many networks.
+        // A network without addresses is still kept because of its recent steps, unless too many
+        // networks are kept.
         if self.networks.len() >= 2 * MAX_ADDRESSES {
             self.networks.retain(|_, network| lock(network).addresses > 0);
         }
@@ -233,9 +240,9 @@ impl All {
 }
 
 impl Account {
-    /// Takes up to `want` steps for running plugins. Returns the number taken, which is limited by
-    /// what the address and all peers together have left. If it is less than `need`, the call
-    /// counts as refused.
+    /// Takes up to `want` steps for running plugins. Returns the number of steps taken, which is
+    /// limited by what the address and all peers together have left. If it is less than `need`, the
+    /// call counts as refused.
     pub fn take(&self, need: u64, want: u64, now: u64) -> u64 {
         let (mut own, mut all) = (lock(&self.own), lock(&self.all));
         own.steps.refill(now);
@@ -247,14 +254,14 @@ impl Account {
         given
     }
 
-    /// Takes exactly `cost` steps for an offer or a load. Returns `false` and takes nothing if the
-    /// address has fewer steps left, or if other peers go first.
+    /// Takes exactly `cost` steps for an offer or a load. Returns `false` and takes nothing if too
+    /// few steps are left, or if the remaining steps are reserved for other peers.
     ///
-    /// Offers and loads of all peers have half of the steps of all peers. Running plugins cannot
-    /// use that half up. While much of that half is left, every address may use it. As it runs out,
-    /// only addresses that have spent little in the last seconds, and whose networks have too, are
-    /// served. Peers that make offers all the time therefore get equal shares. A peer that has made
-    /// none recently always goes before them.
+    /// Half of the steps of all peers are for offers and loads, and running plugins cannot use that
+    /// half up. While much of that half is left, every address may use it. As it runs out, only
+    /// addresses that have spent little in the last seconds, and whose networks have spent little,
+    /// are served. Peers that make offers all the time therefore get equal shares, and a peer that
+    /// has made no offer recently is always served before them.
     pub fn pay(&self, cost: u64, now: u64) -> bool {
         let (mut own, mut network) = (lock(&self.own), lock(&self.network));
         let mut all = lock(&self.all);
@@ -263,7 +270,7 @@ impl Account {
         all.offers.refill(now);
         let (of_address, of_network) = (own.recent.at(now), network.recent.at(now));
         let most = all.offers.most();
-        // A network may spend four times as much as an address.
+        // A network may spend four times as much as one address.
         let reserve = reserve(of_address.max(of_network / 4), most);
         let needed = cost.saturating_add(reserve).min(most.max(cost));
         if own.steps.left() < cost || all.offers.left() < needed {
@@ -278,14 +285,15 @@ impl Account {
         true
     }
 
-    /// Charges steps that running plugins have already used, even if the account goes into debt.
+    /// Charges steps that running plugins have already used. The account goes into debt if it has
+    /// fewer steps left.
     pub fn owe(&self, cost: u64) {
         lock(&self.own).spend(cost);
         lock(&self.all).steps.spend(cost);
     }
 
-    /// Charges steps for a load that took longer than was paid for, even if the account goes into
-    /// debt.
+    /// Charges the additional steps of a load that took longer than expected. The account goes into
+    /// debt if it has fewer steps left.
     pub fn owe_for_load(&self, cost: u64) {
         let (mut own, mut network) = (lock(&self.own), lock(&self.network));
         let mut all = lock(&self.all);
@@ -296,9 +304,9 @@ impl Account {
         all.steps.spend(cost);
     }
 
-    /// Returns `true` if the process has a place for one more plugin of this address. If a quarter
-    /// or less of the places, or of the memory of all peers, is left, only addresses and networks
-    /// with few plugins get a place.
+    /// Returns `true` if the process has room for one more plugin of this address. If a quarter or
+    /// less of the places for plugins, or of the memory for all peers' plugins, is left, only
+    /// addresses and networks with few plugins get a place.
     pub fn has_place(&self) -> bool {
         if !places::are_few() {
             return true;
@@ -307,8 +315,8 @@ impl Account {
         few && lock(&self.network).plugins <= FEW_OF_NETWORK
     }
 
-    /// Takes `bytes` of memory. They replace `freed` bytes that the caller holds now and is about
-    /// to return.
+    /// Charges `bytes` of memory to the address. The caller holds `freed` bytes now and is about to
+    /// return them, so the limit applies to the memory without these.
     ///
     /// # Errors
     /// The address's limit in bytes, if its plugins would exceed it.
@@ -324,19 +332,19 @@ impl Account {
         Ok(Bytes { account: Arc::clone(self), bytes })
     }
 
-    /// Returns the steps and memory that the account has given out.
+    /// Returns the steps and memory that the account has handed out.
     pub fn usage(&self) -> Usage {
         lock(&self.own).usage
     }
 }
 
-/// Returns the number of offer steps that an address must leave to others if it has spent `recent`
-/// steps recently. `most` is the maximum that can be saved up, which is a quarter of a second's
-/// steps.
+/// Returns the number of steps for offers and loads that an address must leave to others if it has
+/// recently spent `recent` steps. `most` is the maximum that can be saved up for offers and loads,
+/// which is their share of a quarter of a second.
 ///
 /// If `recent` is below `most / 4`, the result is 0. From there on, the result grows from a quarter
-/// of `most` to three quarters. It reaches three quarters at 16 times `most`, which is what all
-/// peers' offers get in four seconds.
+/// of `most` to three quarters. It reaches three quarters when `recent` is 16 times `most`, which
+/// is what the offers of all peers together get in four seconds.
 fn reserve(recent: u64, most: u64) -> u64 {
     if recent < most / 4 {
         return 0;

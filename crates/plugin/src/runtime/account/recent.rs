@@ -1,18 +1,18 @@
-//! Counts the recent steps of an address or a network for offers and loads. They decide which
-//! address goes first when the offers of all peers need more steps than there are.
+//! Counts the steps that an address or a network recently spent on offers and loads. The counts
+//! decide which address is served first if the offers of all peers need more steps than are left.
 
-/// Number of decay steps after which an expense counts half. A decay step is a period of time.
+/// Number of decay steps (periods of time) after which an expense counts only half.
 const STEPS: u64 = 40;
 
 /// Length of a decay step in nanoseconds, a quarter of a second.
 const STEP: u64 = 250_000_000;
 
-/// Fraction that remains after a decay step, in units of 1/65,536. It is the fortieth root of one
+/// Fraction that remains after one decay step, in units of 1/65,536. It is the fortieth root of one
 /// half.
 const REMAINS: u128 = 64_410;
 
-/// Recently spent steps. An expense counts half after ten seconds, a quarter after twenty seconds,
-/// and so on.
+/// Recently spent steps. The older an expense is, the less it counts: half after ten seconds, a
+/// quarter after twenty seconds, and so on.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     steps: u64,
@@ -21,7 +21,7 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// Returns the steps that still count at `now`.
+    /// Returns the number of steps that still count at the time `now`.
     pub(super) fn at(&mut self, now: u64) -> u64 {
         let passed = now.saturating_sub(self.decayed_to) / STEP;
         if passed > 0 {
@@ -34,7 +34,7 @@ impl Recent {
         self.steps
     }
 
-    /// Counts an expense.
+    /// Adds an expense of this many steps.
     pub(super) fn add(&mut self, steps: u64) {
         self.steps = self.steps.saturating_add(steps);
     }
@@ -57,7 +57,7 @@ mod tests {
         let after = recent.at(15 * SECOND);
         assert!((700_000..715_000).contains(&after), "{after}");
         assert_eq!(recent.at(3_600 * SECOND), 0);
-        // Many short decays have the same result as one long decay.
+        // Many short decays must have the same result as one long decay.
         recent.add(1_000_000);
         let after = (0..=10_000).map(|at| recent.at((3_600_000 + at) * SECOND / 1_000)).last();
         assert!((490_000..510_000).contains(&after.unwrap()), "{after:?}");

@@ -1,4 +1,4 @@
-//! Tests accounts in virtual time.
+//! Tests the accounts of steps and memory in virtual time.
 
 use super::*;
 
@@ -15,12 +15,12 @@ fn account_is_shared_by_connections_of_an_address_and_bounded_by_all() {
     let accounts = Accounts::default();
     let of = |text| accounts.of(address(text), &limits(), 0);
     assert_eq!(of("192.0.2.1").take(60, 60, 0), 60);
-    // This is the same address in the form that a dual-stack socket reports.
+    // This is the first address again, in the form that a dual-stack socket reports.
     assert_eq!(of("::ffff:192.0.2.1").take(60, 60, 0), 40);
     // All peers together have 150 steps.
     assert_eq!(of("2001:db8::1").take(100, 100, 0), 50);
     assert_eq!(of("192.0.2.2").take(1, 1, 0), 0);
-    // After a second, the address has its quarter of a second's steps again.
+    // After a second, the address again has all it can save up: the steps of a quarter of a second.
     assert_eq!(of("192.0.2.1").take(1_000, 1_000, 1_000_000_000), 100);
 }
 
@@ -44,12 +44,12 @@ fn account_reserves_half_of_all_steps_for_plugins_that_run_and_half_for_offers()
     assert!(of("192.0.2.1").pay(40, 0) && !of("192.0.2.2").pay(40, 0));
     assert!(of("192.0.2.2").pay(35, 0) && !of("192.0.2.3").pay(1, 0));
     assert_eq!(of("192.0.2.3").take(75, 75, 0), 75);
-    // Running plugins take all steps that are left. Offers still have their half.
+    // Running plugins take all steps that are left for them. Offers still have their half.
     let accounts = Accounts::default();
     let of = |text| accounts.of(address(text), &limits(), 0);
     assert_eq!(of("192.0.2.1").take(100, 100, 0) + of("192.0.2.2").take(100, 100, 0), 150);
     assert!(of("192.0.2.3").pay(40, 0));
-    // The offers used steps that running plugins had taken, so there is a debt for running plugins.
+    // The offers used steps that running plugins had already taken, so running plugins are in debt.
     assert_eq!(of("192.0.2.3").take(1, 1, 60_000_000), 0);
     assert_eq!(of("192.0.2.3").take(1, 1, 100_000_000), 1);
 }
@@ -63,7 +63,7 @@ fn account_bounds_the_memory_of_an_address() {
     let second = of("192.0.2.1").hold(40, 0).unwrap();
     assert_eq!(of("192.0.2.1").hold(1, 0).unwrap_err(), 100);
     assert!(of("192.0.2.2").hold(100, 0).is_ok(), "another address");
-    // The new plugin replaces the first one, which is dropped next.
+    // The new plugin replaces the first one, whose memory is returned next.
     let third = of("192.0.2.1").hold(60, first.count()).unwrap();
     drop(first);
     assert_eq!(of("192.0.2.1").usage().bytes, 100);
@@ -89,18 +89,18 @@ fn account_outlives_its_connections_until_it_is_full() {
         assert!(accounts.of(address, &limits(), 0).pay(0, 0));
         accounts.of(address, &limits(), 0).owe(1);
     }
-    // The limit is reached, so the last address has no account of its own.
+    // The limit on accounts is reached, so the last address has none of its own.
     assert_eq!(lock(&accounts.state).of_addresses.len(), MAX_ADDRESSES);
     let later = 3_600_000_000_000;
     accounts.of(address("192.0.2.1"), &limits(), later);
     assert_eq!(lock(&accounts.state).of_addresses.len(), 1);
 }
 
-/// Steps of an offer and a load of the largest object.
+/// Number of steps that an offer and the load of the largest object cost.
 const LOAD: u64 = 7_000_000;
 
-/// Greedy peers, which make offers as often as they can. The tests add other peers, which make
-/// offers now and then.
+/// A simulation of greedy peers, which make offers as often as they can. The tests add other peers,
+/// which make offers now and then.
 struct Crowd {
     accounts: Accounts,
     greedy: Vec<IpAddr>,
@@ -152,7 +152,7 @@ fn v4(number: u32) -> IpAddr {
 fn newcomers_are_served_beside_five_addresses_that_always_offer() {
     let mut crowd = Crowd::new((0..5).map(|number| v4(number << 8)));
     assert_eq!(crowd.refused_newcomers(), 0);
-    // The five addresses share all that is left in equal parts.
+    // The five addresses must share all remaining steps in equal parts.
     let (least, most) =
         (crowd.accepted.iter().min().unwrap(), crowd.accepted.iter().max().unwrap());
     assert!(most * 4 <= least * 5, "{:?}", crowd.accepted);
@@ -180,7 +180,8 @@ fn newcomers_are_served_beside_forty_addresses_of_forty_networks() {
     assert_eq!(crowd.refused_newcomers(), 0);
 }
 
-/// A peer that makes one offer per second is served, because that is less than an equal share.
+/// A peer that makes one offer per second must be served, because it needs less than an equal
+/// share.
 #[test]
 fn moderate_peers_are_served_beside_greedy_ones() {
     let mut crowd = Crowd::new((0..5).map(|number| v4(number << 8)));
@@ -219,7 +220,8 @@ fn last_places_are_for_addresses_that_have_few_plugins() {
     let most = places::Held::count(places::MAX_BYTES_OF_PEERS / 4 * 3);
     assert!(!of("192.0.2.1").has_place());
     assert!(of("192.0.2.2").has_place());
-    // In a network with many plugins, an address gets no place even if it has few.
+    // In a network with many plugins, an address must get no place, even if the address itself has
+    // few plugins.
     let others = hold("192.0.2.3", FEW_OF_NETWORK);
     assert!(!of("192.0.2.2").has_place());
     assert!(of("198.51.100.1").has_place());

@@ -1,8 +1,8 @@
-//! Real-time results for one point of each figure: client and server on hosts with their own
-//! network namespaces, with the kernel's sockets, TLS and the real clock. The simulator's network
-//! connects them.
+//! Measures one point of each figure in real time. Client and server run in separate network
+//! namespaces, with the kernel's sockets, TLS and the real clock. The network between them is the
+//! simulator's.
 //!
-//! * `stage`: hosts, network and endpoints; `session`: a connection between them.
+//! * `stage`: hosts, network and endpoints. `session`: a connection between the endpoints.
 
 mod session;
 mod stage;
@@ -24,16 +24,17 @@ use crate::signals::runtime;
 use session::Session;
 use stage::{Both, LiveNetwork};
 
-/// Number of threads for both ends.
+/// Number of threads that client and server share.
 const THREADS: usize = 2;
-/// Timeout of a download.
+/// Maximum time for a download.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Longest delay of acknowledgements of requests, in milliseconds.
+/// Maximum delay of acknowledgements when requests are measured, in milliseconds.
 const ACK_DELAY: u64 = 10;
-/// Limit on unsent and unacknowledged data with two paths, in bytes, as in virtual time.
+/// Limit on unsent and unacknowledged data with two paths, in bytes. It is the same as in virtual
+/// time.
 const WINDOW: u64 = 16 << 20;
 
-/// Runs one point of each figure, all in about two minutes.
+/// Measures one point of each figure. All of them take about two minutes.
 pub(super) fn play(quick: bool) -> Result<RealTime> {
     runtime(Some(THREADS))?.block_on(async {
         let (figure3, first) = requests(if quick { 2 } else { 20 }).await?;
@@ -45,7 +46,7 @@ pub(super) fn play(quick: bool) -> Result<RealTime> {
     })
 }
 
-/// Returns the lateness that 99 % of the packets did not exceed, in milliseconds.
+/// Returns the 99th percentile of the packets' lateness, in milliseconds.
 fn late(one: &Lateness) -> f64 {
     rounded(one.quantile(0.99).unwrap_or_default().as_secs_f64() * 1e3)
 }
@@ -54,19 +55,20 @@ fn milliseconds(time: Duration) -> f64 {
     rounded(time.as_secs_f64() * 1e3)
 }
 
-/// Returns a link with equal directions.
+/// Returns a link that is the same in both directions.
 fn alike(direction: Direction) -> Both {
     Both { to_server: direction.clone(), to_client: direction }
 }
 
-/// Returns the bytes that a link of this rate (bits per second) carries in a time.
+/// Returns the number of bytes that a link of this rate (bits per second) carries in a time.
 fn bytes_in(rate: u64, time: Duration) -> u64 {
     (rate as f64 * time.as_secs_f64() / 8.0) as u64
 }
 
-/// Measures requests without jitter, and with the shorter delay of acknowledgements.
+/// Measures requests without jitter and with the shorter of the two acknowledgement delays. Also
+/// returns the lateness of packets.
 async fn requests(runs: usize) -> Result<(Requests, f64)> {
-    // The rate does not matter, because requests have few packets.
+    // The rate of the link does not matter, because requests have few packets.
     let link = Direction::new(1_000_000_000, Duration::from_millis(REQUEST_RTT) / 2);
     let stage = LiveNetwork::set(&[alike(link)])?;
     let transport = TransportConfig {
@@ -92,8 +94,8 @@ async fn requests(runs: usize) -> Result<(Requests, f64)> {
     Ok((requests, late(&lateness)))
 }
 
-/// Measures downloads with NewReno, with the first round-trip time. RED uses the instantaneous
-/// queue length.
+/// Measures downloads with NewReno and the first of the round-trip times. RED uses the
+/// instantaneous queue length. Also returns the lateness of packets.
 async fn downloads(bytes: u64) -> Result<(Downloads, f64)> {
     let rtt = Duration::from_millis(DOWNLOAD_RTT);
     let product = bytes_in(RATE, rtt);
@@ -134,8 +136,7 @@ async fn downloads(bytes: u64) -> Result<(Downloads, f64)> {
     Ok((Downloads { controller, bytes, rate: RATE, rtt_ms, arms }, most))
 }
 
-/// Returns a configuration with windows larger than the capacity of two paths including their
-/// queues.
+/// Returns a configuration whose windows exceed what two paths and their queues can hold.
 fn wide(ack_frequency: bool) -> TransportConfig {
     let streams = StreamConfig {
         max_stream_window: WINDOW,
@@ -147,8 +148,8 @@ fn wide(ack_frequency: bool) -> TransportConfig {
     TransportConfig { streams, ack_frequency, ..TransportConfig::default() }
 }
 
-/// Measures downloads over two asymmetric paths, with the first round-trip time. Every second
-/// packet is acknowledged.
+/// Measures downloads over two asymmetric paths with the first of the round-trip times. Every
+/// second packet is acknowledged. Also returns the lateness of packets.
 async fn ack_paths(bytes: u64) -> Result<(AckPaths, f64)> {
     let [down, up] = ASYMMETRIC;
     let rtt = Duration::from_millis(ASYMMETRIC_RTT);
@@ -180,15 +181,15 @@ async fn ack_paths(bytes: u64) -> Result<(AckPaths, f64)> {
     Ok((AckPaths { bytes, down, up, ack_frequency: false, rtt_ms, same, first }, most))
 }
 
-/// Measures a download over two paths. The client pushes each cap to the server while data flows. A
-/// cap replaces the one before.
+/// Measures a download over two paths, during which the client pushes plugins that cap the server's
+/// rate. Each cap replaces the previous one. Also returns the lateness of packets.
 async fn caps(quick: bool) -> Result<(Caps, f64)> {
     let plan = planned_caps(quick);
     let rtt = Duration::from_millis(plan.rtt_ms);
     let queue = Queue::DropTail(Limit::Bytes(bytes_in(plan.rate, rtt)));
     let links = [(); 2].map(|()| alike(Direction::new(plan.rate, rtt / 2).queue(queue)));
     let stage = LiveNetwork::set(&links)?;
-    // Compile them before the clock starts.
+    // The plugins are compiled before the clock starts.
     let caps: Result<Vec<_>> = (plan.caps.iter())
         .map(|(at, rate)| Ok((Duration::from_millis(*at), cap(*rate).map_err(failed)?)))
         .collect();
@@ -204,7 +205,8 @@ async fn caps(quick: bool) -> Result<(Caps, f64)> {
         let until = begun + Duration::from_millis(interval * plan.interval_ms);
         tokio::time::sleep_until(until.into()).await;
         let now = (Instant::now(), Session::sent(&session.server));
-        // Use the real interval, which is longer on a busy machine.
+        // This is the real length of the interval, which may be longer than planned on a busy
+        // machine.
         let seconds = now.0.duration_since(before.0).as_secs_f64().max(1e-3);
         rates.push(
             [0, 1].map(|path: usize| ((now.1[path] - before.1[path]) as f64 / seconds).round()),

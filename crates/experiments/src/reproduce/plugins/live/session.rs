@@ -1,4 +1,4 @@
-//! A connection between the ends of a stage: requests, downloads, and plugins.
+//! A connection between client and server of the live network: requests, downloads, and plugins.
 
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,16 +11,16 @@ use tokio::time::{sleep, timeout};
 use super::stage::{Exchange, LiveNetwork};
 use crate::failure::{Failure, Result};
 
-/// Timeout for plugins and for a request.
+/// Maximum time for a plugin to run, and for a request.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Pause before a request, in which everything before it is acknowledged.
+/// Pause before a request, so that everything before the request has been acknowledged.
 const SILENCE: Duration = Duration::from_millis(100);
 /// Size of a request and of its response, in bytes.
 const REQUEST: [usize; 2] = [100, 1_000];
-/// Size of the pieces that are written and read, in bytes.
+/// Size of the pieces in which data is written and read, in bytes.
 const CHUNK: usize = 64 << 10;
 
-/// State of the plugins at one end.
+/// State of the plugins at one endpoint of the connection.
 pub(super) struct End {
     pub(super) standings: watch::Receiver<Vec<Update>>,
     pub(super) exchange: Exchange,
@@ -39,13 +39,13 @@ impl End {
         }
     }
 
-    /// Returns true if the most recently injected plugin runs.
+    /// Returns true if the plugin that was injected last runs.
     fn runs(&self) -> bool {
         self.standings.borrow().last().is_some_and(|one| one.progress == Progress::Active)
     }
 }
 
-/// Both ends of a connection.
+/// A connection, with its client side and its server side.
 pub(super) struct Session {
     pub(super) client: Connection,
     pub(super) server: Connection,
@@ -54,20 +54,20 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Waits until the state of each plugin is final at both ends. The last one must run.
+    /// Waits until the state of each plugin is final at both endpoints. The last plugin must run.
     ///
     /// # Errors
-    /// Fails if it does not run.
+    /// Fails if the last plugin does not run.
     pub(super) async fn settled(&mut self) -> Result {
         self.client_end.settled().await?;
         self.server_end.settled().await?;
         self.running()
     }
 
-    /// Checks at both ends that the last plugin still runs.
+    /// Checks that the last plugin still runs at both endpoints.
     ///
     /// # Errors
-    /// Fails if it does not.
+    /// Fails if it does not run at one of them.
     pub(super) fn running(&self) -> Result {
         if self.client_end.runs() && self.server_end.runs() {
             return Ok(());
@@ -76,7 +76,8 @@ impl Session {
         Err(Failure::new(format!("the plugin does not run: {standings:?}")))
     }
 
-    /// Lets the client offer a plugin, which replaces the one that it offered before, if any.
+    /// Lets the client offer a plugin. It replaces the plugin that the client offered before, if
+    /// any.
     pub(super) fn offer(&self, push: Arc<Push>) -> Result {
         let last = self.client_end.standings.borrow().last().and_then(|one| one.id);
         let kept = self.client_end.exchange.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -86,7 +87,8 @@ impl Session {
         Ok(self.client.tell_hook(hook, &[])?)
     }
 
-    /// Sends a request whose packet is lost. Returns the time until its response has arrived.
+    /// Sends a request whose packet the network drops. Returns the time until the response has
+    /// arrived.
     pub(super) async fn lost_request(&self, stage: &LiveNetwork) -> Result<Duration> {
         let answering = tokio::spawn(answer(self.server.clone()));
         sleep(SILENCE).await;
@@ -107,7 +109,7 @@ impl Session {
         Ok(took)
     }
 
-    /// Downloads this many bytes from the server. Returns the time until the last one was read.
+    /// Downloads this many bytes from the server. Returns the time until the last byte was read.
     pub(super) async fn download(&self, bytes: u64, limit: Duration) -> Result<Duration> {
         let begun = Instant::now();
         let sending = tokio::spawn(write(self.server.clone(), bytes));
@@ -125,9 +127,9 @@ impl Session {
         Ok(took)
     }
 
-    /// Begins a download that lasts as long as the connection.
+    /// Starts a download that lasts as long as the connection.
     pub(super) fn download_on(&self) {
-        // Both tasks end with an error when the connection ends.
+        // Both tasks end with an error when the connection ends, and the error is ignored.
         drop(tokio::spawn(write(self.server.clone(), u64::MAX)));
         let client = self.client.clone();
         drop(tokio::spawn(async move {
@@ -136,7 +138,7 @@ impl Session {
         }));
     }
 
-    /// Returns the bytes that an end has sent on each of two paths so far.
+    /// Returns the bytes that an endpoint has sent so far on each of the two paths.
     pub(super) fn sent(end: &Connection) -> [u64; 2] {
         let paths = end.paths();
         [0, 1].map(|id| {
@@ -149,8 +151,8 @@ impl Session {
 async fn answer(server: Connection) -> Result {
     let (mut send, mut receive) = server.accept_bi().await?;
     let (mut buffer, mut read) = ([0; REQUEST[0]], 0);
-    // The client does not end the stream, because that might need another packet, which would not
-    // be lost.
+    // The client does not end the stream. Its end might need another packet, and that packet would
+    // not be lost.
     while read < REQUEST[0] {
         let Some(count) = receive.read(&mut buffer).await? else { break };
         read += count;
@@ -170,7 +172,7 @@ async fn write(server: Connection, bytes: u64) -> Result {
         left -= length;
     }
     stream.finish()?;
-    // Wait until everything is acknowledged, because dropping the stream discards its data.
+    // Waits until everything is acknowledged, because dropping the stream would discard its data.
     stream.stopped().await?;
     Ok(())
 }

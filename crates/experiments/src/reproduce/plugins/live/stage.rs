@@ -20,10 +20,10 @@ use super::session::{End, Session};
 use crate::failure::{Failure, Result};
 use crate::identity::{Identity, NAME};
 
-/// Time for sending CONNECTION_CLOSE before the hosts are removed.
+/// Time that an endpoint gets to send CONNECTION_CLOSE before the hosts are removed.
 const FAREWELL: Duration = Duration::from_millis(50);
 
-/// Both directions of a link.
+/// The parameters of a link, for both directions.
 pub(super) struct Both {
     pub(super) to_server: Direction,
     pub(super) to_client: Direction,
@@ -36,16 +36,16 @@ pub(super) struct LiveNetwork {
     server: Endpoint,
     /// Address of the server.
     to: SocketAddr,
-    /// Address of the client on its second link, or `None` if there is one link.
+    /// Address of the client on its second link, or `None` if there is only one link.
     second: Option<IpAddr>,
     identity: Identity,
-    /// The lab is the last field, so that it is dropped last.
+    /// The lab must be the last field, so that it is dropped last.
     lab: Lab,
 }
 
 impl LiveNetwork {
-    /// Sets up the network with one link, or with two for multipath. Must be called inside a
-    /// runtime.
+    /// Sets up the network with one link, or with two links for multipath. Must be called inside a
+    /// tokio runtime.
     pub(super) fn set(links: &[Both]) -> Result<LiveNetwork> {
         let network = network(links)?;
         let ends = [(network.clients[0], network.servers[0])];
@@ -77,8 +77,9 @@ impl LiveNetwork {
         Ok(LiveNetwork { live, client, server, to, second, identity, lab })
     }
 
-    /// Connects over the first link, and opens a path over the second if there is one. The server
-    /// pushes `push`, if any, and both ends accept the other's offers.
+    /// Connects over the first link, and opens a path over the second link if there is one. The
+    /// server pushes the plugin `push`, if any. Client and server accept the plugins that the other
+    /// offers.
     pub(super) async fn connect(
         &self,
         transport: TransportConfig,
@@ -117,7 +118,7 @@ impl LiveNetwork {
         Ok(session)
     }
 
-    /// Ends everything. Returns the lateness of packets.
+    /// Closes the connections and the network. Returns the lateness of packets.
     pub(super) async fn strike(self) -> Result<Lateness> {
         let LiveNetwork { lab, live, client, server, .. } = self;
         client.close(VarInt::from_u32(0), "");
@@ -142,8 +143,8 @@ fn network(links: &[Both]) -> Result<Named> {
     Ok(named)
 }
 
-/// Creates the exchange of an end that pushes these plugins, and accepts all plugins of the
-/// experiments.
+/// Creates the plugin exchange of an endpoint that pushes these plugins and accepts all plugins of
+/// the experiments.
 fn exchange(push: Vec<Arc<Push>>) -> Result<(ExchangeConfig, End)> {
     let mut config = ExchangeConfig::new(Bytecode::default());
     let (tell, standings) = watch::channel(Vec::new());
@@ -163,10 +164,10 @@ fn note(all: &mut Vec<Update>, update: &Update) {
     }
 }
 
-/// The exchange of an end, once it is connected.
+/// The plugin exchange of an endpoint. It is set once the endpoint is connected.
 pub(super) type Exchange = Arc<Mutex<Option<(HookId, ExchangeHandle)>>>;
 
-/// Attaches the exchange to a new connection, and stores a handle of it for the end.
+/// Attaches the plugin exchange to a new connection, and stores a handle of it.
 fn attach(
     config: ExchangeConfig,
     end: &End,
@@ -175,8 +176,8 @@ fn attach(
     move |connection: &mut NewConnection<'_>| {
         let attach =
             |hook, points: &[_], frames: &[_]| connection.attach_with_frames(hook, points, frames);
-        // Nothing else is attached, so there can be no conflict. If it fails, no plugin ever runs,
-        // which the experiment detects.
+        // No other hook is attached, so there can be no conflict. If attaching fails anyway, no
+        // plugin ever runs, and the experiment detects this.
         let attached = ExchangeHook::attach(Arc::clone(&config), attach).ok();
         *kept.lock().unwrap_or_else(PoisonError::into_inner) = attached;
     }
