@@ -189,8 +189,7 @@ impl TruncatedPacketNumber {
     /// Returns `None` if the result exceeds 2^62-1.
     #[inline]
     pub fn restore(self, largest: Option<PacketNumber>) -> Option<PacketNumber> {
-        // All values are below 2^63. The subtractions saturate only in cases for which the
-        // algorithm of RFC 9000 A.3 applies no correction.
+        // All values are below 2^63, so the additions never saturate.
         let expected = largest.map_or(0, |largest| largest.get().saturating_add(1));
         let window = self.len.window();
         let half = window >> 1;

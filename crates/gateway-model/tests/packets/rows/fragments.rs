@@ -86,7 +86,8 @@ fn first() -> Vec<Script> {
 
 /// Tests of first fragments that end before the destination port.
 fn hidden() -> Vec<Script> {
-    // Returns the first `n` bytes after the IPv6 header of a chain that leads to an Initial.
+    // Truncates a packet to its IPv6 header and the next `n` bytes. Without the cut, the packet
+    // would be an Initial.
     let cut = |packet: Packet, n: usize| packet.ip_len(n as u16).cut(14 + 40 + n);
     let first = || v6(full()).udp_len(1308).fragment(1, 0, true);
     let options = |length_field, count| first().extension(DESTINATION_OPTIONS, length_field, count);
