@@ -25,8 +25,8 @@ fuzz_target!(|text: &str| {
     let _ = parse_prefix(text);
 });
 
-/// Parses the text as a table of prefixes: first alone, then with the same text as the table of
-/// countries.
+/// Parses the text as a table of prefixes: first without a table of countries, and then with the
+/// same text as that table.
 fn tables(text: &str) {
     let list =
         ListFile { asn: vec![0, 64_500], country: vec!["DE".to_owned()], ..ListFile::default() };

@@ -14,8 +14,8 @@ fuzz_target!(|data: &[u8]| {
     let remote = ([192, 0, 2, head[1]], 443).into();
     let dcid = rest.get(..usize::from(head[2] % 24)).unwrap_or(rest);
     let now = u64::from(head[3]) << 32;
-    // To be accepted, these bytes would have to contain the right 64-bit SipHash. The fuzzer cannot
-    // guess it.
+    // The key ring would accept these bytes only if they contained the right 64-bit SipHash, which
+    // the fuzzer cannot guess.
     assert!(RetryToken::open(&ring, now, remote, dcid, rest).is_err());
     if let Ok(ring) = KeyRing::from_bytes(rest) {
         assert_eq!(ring.to_bytes()[..16], rest[..16]);

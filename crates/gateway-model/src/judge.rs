@@ -29,7 +29,7 @@ pub struct SourceKey {
     pub scope: u32,
 }
 
-/// What the gateway has recorded about a source.
+/// The statistics that the gateway keeps about a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceState {
     /// Number of packets from the source to the service, whatever their verdicts.
@@ -153,7 +153,7 @@ struct Stranger {
     versions_tat: u64,
 }
 
-/// What is known about the source of a packet.
+/// The gateway's knowledge about the source of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     /// The source is on the allow list.

@@ -1,4 +1,4 @@
-//! What a script can run on: the reference model, or the real XDP program.
+//! The two subjects that can run a script: the reference model and the real XDP program.
 
 use super::script::{LEDGERS, Step, hexdump, ring};
 use equic_gateway::reason::Reason;
@@ -27,7 +27,7 @@ impl fmt::Debug for Seen {
     }
 }
 
-/// What is recorded about a source, without the state of its buckets.
+/// The statistics about a source, without the state of its buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SourceReport {
     pub packets: u64,

@@ -20,7 +20,7 @@ impl Bar {
         Self { value: drawable(value).then_some(value), interval: None }
     }
 
-    /// Creates a gap, for a value that was not measured.
+    /// Creates a gap in place of a value that was not measured.
     #[must_use]
     pub fn missing() -> Self {
         Self::default()

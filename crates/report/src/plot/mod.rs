@@ -161,7 +161,8 @@ fn drawable(value: f64) -> bool {
     value.is_finite() && value.abs() <= 1e100
 }
 
-/// Returns the smallest and the largest value that can be drawn, or `None` if there is none.
+/// Returns the smallest and the largest of the values that can be drawn, or `None` if no value can
+/// be drawn.
 fn extent(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     values.into_iter().filter(|value| drawable(*value)).fold(None, |extent, value| match extent {
         None => Some((value, value)),

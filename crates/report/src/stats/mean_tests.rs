@@ -48,7 +48,7 @@ fn mean_95_covers_the_mean_of_skewed_values() {
             });
             let coverage = covered.count() as f64 / SAMPLES as f64;
             println!("{name}, {size}: {coverage:.3}");
-            // The upper bound rejects intervals that cover so much only because they are too wide.
+            // The upper bound rejects intervals whose coverage is high because they are too wide.
             if !(least..=0.99).contains(&coverage) {
                 wrong.push(format!("{name}, {size} values: {coverage:.3}, and {least} is wanted"));
             }

@@ -29,7 +29,7 @@ fn small_samples_without_ties_are_exact() {
     let (term, early) = (sample(&TERM), sample(&EARLY));
     check(mann_whitney(&term, &early), 35.0, 0.254_412_254_412_254_4, true);
     check(mann_whitney(&early, &term), 15.0, 0.254_412_254_412_254_4, true);
-    // Of the 20 ways to choose 3 of 6 values, 2 are as extreme as this one.
+    // There are 20 ways to choose 3 of 6 values, and 2 of them are as extreme as this one.
     check(mann_whitney(&sample(&[1.0, 2.0, 3.0]), &sample(&[4.0, 5.0, 6.0])), 0.0, 0.1, true);
     let fast = (0..49).map(|i| f64::from(i * i % 101) + 0.001 * f64::from(i)).collect();
     let slow =

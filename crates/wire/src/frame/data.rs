@@ -128,9 +128,9 @@ impl<'a> Stream<'a> {
         Counter::of(|counter| Self::encode_header(counter, stream_id, offset, len, false))
     }
 
-    /// Writes only the header of a STREAM frame, for a caller whose data is not one contiguous
-    /// slice. If `len` is given, the caller must write exactly that many bytes next. Without `len`,
-    /// it must fill the packet up to its end. The caller must also ensure that the data does not
+    /// Writes only the header of a STREAM frame. Use this if the data is not one contiguous slice.
+    /// If `len` is given, the caller must write exactly that many bytes next. Without `len`, it
+    /// must fill the packet up to its end. The caller must also ensure that the data does not
     /// extend beyond offset 2^62-1.
     ///
     /// # Errors

@@ -3,8 +3,9 @@
 //! [`Datagram`] splits a UDP payload into its packets. A protected packet ([`LongPacket`],
 //! [`ShortPacket`]) gives access to the fields that are not protected. Its [`Protected`] header
 //! becomes an [`Unprotected`] header, with the packet number, when the caller applies the mask that
-//! it computes from the keys (RFC 9001 s.5.4). [`LongHeader`] and [`ShortHeader`] write packets. Of
-//! an unknown version, only the invariant fields are parsed ([`LongInvariant`], RFC 8999).
+//! it computes from the keys (RFC 9001 s.5.4). [`LongHeader`] and [`ShortHeader`] write packets.
+//! If a packet has an unknown version, only its invariant fields are parsed ([`LongInvariant`], RFC
+//! 8999).
 
 mod datagram;
 mod invariant;
