@@ -191,8 +191,8 @@ mod tests {
         digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
     }
 
-    /// Checks test cases 4 and 16 of McGrew and Viega, "The Galois/Counter Mode of Operation (GCM)",
-    /// Appendix B.
+    /// Checks test cases 4 and 16 of McGrew and Viega, "The Galois/Counter Mode of Operation
+    /// (GCM)", Appendix B.
     #[test]
     fn published_vectors() {
         let header = bytes("feedfacedeadbeeffeedfacedeadbeefabaddad2");

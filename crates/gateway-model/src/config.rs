@@ -11,7 +11,8 @@ pub enum QuotaPolicy {
     /// At the limit, drops packets that open a connection.
     #[default]
     New,
-    /// Above the limit, drops every packet of the source (Algorithm 1 of the paper "eQUIC Gateway").
+    /// Above the limit, drops every packet of the source (Algorithm 1 of the paper "eQUIC
+    /// Gateway").
     Strict,
     /// Like [`QuotaPolicy::New`], but handshakes in progress count as connections, too.
     Underway,

@@ -12,8 +12,8 @@ pub struct Ratio {
     /// The ratio of the second sample to the first. For example, 1.02 means that the second is 2 %
     /// larger.
     pub value: f64,
-    /// Interval that contains the ratio with a confidence of 95 % or more. `None` if the samples are
-    /// too small for an interval.
+    /// Interval that contains the ratio with a confidence of 95 % or more. `None` if the samples
+    /// are too small for an interval.
     #[serde(default)]
     pub interval: Option<Interval>,
 }

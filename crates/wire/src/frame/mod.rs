@@ -1,4 +1,5 @@
-//! Frames (RFC 9000 s.12.4 and s.19, RFC 9221 s.4, draft-ietf-quic-ack-frequency s.4 and s.5, RFC 10069 s.4).
+//! Frames (RFC 9000 s.12.4 and s.19, RFC 9221 s.4, draft-ietf-quic-ack-frequency s.4 and s.5, RFC
+//! 10069 s.4).
 //!
 //! [`Frames`] reads the payload of a packet, [`Frame::write`] writes one frame. [`FrameType`] has
 //! the rules for each type, such as in which packets a frame may be sent.
