@@ -1,6 +1,6 @@
-//! AES-GCM of BoringSSL, as it protects packets, compared with AES-GCM of AWS-LC. Both must seal a
-//! message to the same bytes. Both must open a message, or both must refuse it. Messages are opened
-//! in place and into other memory.
+//! Compares BoringSSL's AES-GCM, as used for packets, with that of AWS-LC. For the same message,
+//! both must produce the same ciphertext and tag. For any input, both must decrypt it to the same
+//! text, or both must reject it. Messages are decrypted in place and into another buffer.
 //!
 //! BoringSSL contains one table twice, which AddressSanitizer reports as an error. Disable this
 //! check:
@@ -35,8 +35,8 @@ fuzz_target!(|input: &[u8]| {
     assert!(ours.open_in_place(nonce, header, &mut sealed, &tag));
     assert_eq!(sealed, message);
 
-    // The input is taken as a sealed message. Both implementations must open it, or both must
-    // refuse it.
+    // The input is used as ciphertext and tag. Both implementations must decrypt it, or both must
+    // reject it.
     if let Some((data, tag)) = message.split_last_chunk::<TAG_LEN>() {
         let (mut here, mut there) = (data.to_vec(), data.to_vec());
         let mut elsewhere = vec![0; data.len()];

@@ -1,5 +1,5 @@
-//! Configuration files, list files, rates, durations and prefixes. Invalid text must give an error,
-//! never a panic.
+//! Fuzzes the parsers of configuration files, list files, rates, durations and prefixes. Invalid
+//! text must give an error and never a panic.
 #![no_main]
 
 use equic_gateway::{
@@ -25,7 +25,8 @@ fuzz_target!(|text: &str| {
     let _ = parse_prefix(text);
 });
 
-/// Parses tables of autonomous systems and countries. The same text is used for both kinds.
+/// Parses the text as a table of prefixes: first without a table of countries, and then with the
+/// same text as that table.
 fn tables(text: &str) {
     let list =
         ListFile { asn: vec![0, 64_500], country: vec!["DE".to_owned()], ..ListFile::default() };
@@ -36,7 +37,7 @@ fn tables(text: &str) {
     }
 }
 
-/// Checks that the position of every problem is inside the text.
+/// Checks that every problem in the error has a position inside the text.
 fn places_are_in(text: &str, error: &ConfigError) {
     let ConfigError::Problems { problems, .. } = error else { panic!("{error:?}") };
     assert!(!problems.is_empty());

@@ -1,7 +1,8 @@
-//! An unprotected connection and a peer that needs no keys. The peer sends packets that always
-//! open, with any content and in any order, from the first packet on. This target gets deeper into
-//! the handshake than `hostile_peer` and is faster, but it has no hooks. The driver is a test of
-//! the transport. It describes the format of the input and the properties that must hold:
+//! Fuzzes a connection without packet protection. Its peer needs no keys, so each of its packets
+//! can be decrypted, from the first one on. The peer sends packets of any content in any order.
+//! This target reaches more of the handshake than `hostile_peer` and is faster, but does not test
+//! hooks. The code that runs an input is part of the transport's tests. It documents the input
+//! format and the properties that must hold:
 //!
 //!     cargo +nightly fuzz run connection fuzz/corpus/connection fuzz/seeds/connection
 #![no_main]

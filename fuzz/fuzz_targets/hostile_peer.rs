@@ -1,7 +1,8 @@
-//! A connection, and a peer that has the real keys and does what the input says. The peer sends
-//! datagrams of any bytes, frames of any bytes in packets that open, changed handshakes, and
-//! replays. It also changes addresses, and lets time pass. The driver is a test of the transport.
-//! It describes the format of the input and the properties that must hold:
+//! Fuzzes a connection whose peer has the real keys and does what the input says. The peer sends
+//! datagrams of any bytes, correctly protected packets with any bytes as frames, modified
+//! handshakes, and replays. It also changes addresses, and lets time pass. The code that runs an
+//! input is part of the transport's tests. It documents the input format and the properties that
+//! must hold:
 //!
 //!     cargo +nightly fuzz run hostile_peer fuzz/corpus/hostile_peer fuzz/seeds/hostile_peer
 #![no_main]

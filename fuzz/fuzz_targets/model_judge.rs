@@ -1,5 +1,5 @@
-//! The reference model on any sequence of frames. It must not panic, and the reason of every drop
-//! must be one that drops.
+//! Fuzzes the reference model of the gateway with any sequence of frames. The model must not panic.
+//! If it drops a frame, its reason must be one that the gateway uses for drops.
 #![no_main]
 
 use equic_gateway_model::{
@@ -24,7 +24,7 @@ fn model() -> Model {
     })
 }
 
-/// Splits the input into frames. Two bytes with the length precede each frame.
+/// Splits the input into frames. Each frame is preceded by its length in two bytes.
 fn frames(mut data: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (head, rest) = data.split_first_chunk::<2>()?;

@@ -1,9 +1,9 @@
-//! Untrusted bundles, manifests, policies, log entries and tree heads. Nothing may panic, and
-//! accepted input must have the declared content.
+//! Fuzzes the parsers of plugin bundles, manifests, policies, log entries and tree heads. None may
+//! panic, and accepted input must have the content that it declares.
 //!
-//! The first byte selects how the rest is used: as a bundle, a manifest that is packed with a small
-//! object, a policy, an entry of a log, the tree head of a log, or a proof that is appended to a
-//! signed bundle.
+//! The first byte selects what the rest of the input is: a bundle, a manifest that is packed with a
+//! small object file, a policy, an entry of a transparency log, the log's tree head, or a proof
+//! that is appended to a signed bundle.
 #![no_main]
 
 use equic_plugin::transparency::{Entry, TreeHead, root_by};
@@ -67,7 +67,8 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// Checks that a proof without a signature is not accepted, whatever its lengths and hashes are.
+/// Checks that a proof without a signature is never accepted, whatever lengths and hashes it
+/// contains.
 fn stapled(proof: &[u8]) {
     let key = SigningKey::from_seed(&[7; 32]).unwrap();
     let manifest = "name = \"x\"\nversion = \"1.0.0\"\nauthor = \"x\"\nabi = 2\nsteps = 1

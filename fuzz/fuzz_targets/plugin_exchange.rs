@@ -1,10 +1,10 @@
-//! A peer that sends anything in the plugin exchange. Nothing may panic, and the memory that the
-//! peer can make this end use is bounded.
+//! Fuzzes the plugin exchange with a peer that sends anything. Nothing may panic, and the peer must
+//! not be able to make this endpoint use more memory than the limits allow.
 //!
 //! The input is a sequence of frames, each preceded by its length in two bytes. The first byte has
-//! flags: whether the peer supports the exchange, which side it is, and whether this end has a
-//! cache. They also say whether a valid plugin is offered first, and how much of its manifest the
-//! offer carries. The whole input is also parsed as a transport parameter.
+//! flags: whether the peer supports the exchange, which side it is, and whether this endpoint has a
+//! cache. Further flags select whether a valid plugin is offered first, and how much of its
+//! manifest the offer contains. The whole input is also parsed as a transport parameter.
 #![no_main]
 
 use std::sync::{Arc, OnceLock};
@@ -34,7 +34,7 @@ fn bundle() -> &'static [u8] {
     BUNDLE.get_or_init(|| pack(MANIFEST, b"code", None).expect("it is a plugin"))
 }
 
-/// Returns the configuration of this end, with or without a cache.
+/// Returns the configuration of this endpoint, with or without a plugin cache.
 fn config(cached: bool) -> Arc<ExchangeConfig> {
     static CONFIGS: OnceLock<[Arc<ExchangeConfig>; 2]> = OnceLock::new();
     let configs = CONFIGS.get_or_init(|| {
@@ -49,8 +49,8 @@ fn config(cached: bool) -> Arc<ExchangeConfig> {
     configs[usize::from(cached)].clone()
 }
 
-/// Returns an offer of the known bundle as plugin 0. The offer carries the first `carried` bytes of
-/// the bundle's preamble.
+/// Returns an offer of the known bundle as plugin 0. The offer contains the first `carried` bytes
+/// of the bundle's preamble.
 fn offer(carried: usize) -> Vec<u8> {
     let push = Push::new(bundle()).expect("it is a bundle");
     let preamble = bundle().len() - b"code".len();
@@ -78,7 +78,8 @@ fn parameters(config: &ExchangeConfig) -> Vec<u8> {
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(parameter) = Parameter::read(data) {
-        // Classes that a peer's plugin can never get are not written.
+        // The classes are not compared, because `write` leaves out those that a peer's plugin can
+        // never get.
         let again = Parameter::read(&parameter.write(None)).expect("what is written is read");
         assert_eq!((again.abi, again.budgets), (parameter.abi, parameter.budgets));
         assert_eq!(again.carried, parameter.carried);
@@ -93,7 +94,7 @@ fuzz_target!(|data: &[u8]| {
         end.handle_parameters(&parameters(&config)).expect("they are ours");
         end.handle_confirmed();
         if first & 8 != 0 {
-            // An offer to an end with a cache may carry nothing.
+            // If this endpoint has a cache, the offer may contain no part of the preamble.
             let carried = if first & 4 != 0 { 0 } else { usize::from(first >> 4) * 40 };
             end.handle_frame(&offer(carried)).expect("it is a sound offer");
         }
@@ -125,8 +126,8 @@ fuzz_target!(|data: &[u8]| {
                 }
             }
         }
-        // The length of the frame also selects what the application or the clock does before the
-        // next frame.
+        // The length of the frame also selects an action of the application or a step of the clock,
+        // which happens before the next frame.
         match length % 5 {
             0 => _ = end.detach(PluginId { by: Origin::Peer, number: length as u64 % 16 }),
             1 => _ = end.detach(PluginId { by: Origin::Own, number: 0 }),

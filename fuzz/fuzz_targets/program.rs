@@ -1,19 +1,19 @@
-//! The real XDP program, through BPF_PROG_TEST_RUN, and the reference model on any sequence of
-//! frames. Both must give the same verdict on each frame, and the same counts at the end. The
-//! target needs root. `packets/fuzz.rs` describes the format of the input, and `fuzz/seeds/program`
-//! has examples:
+//! Runs the real XDP program, with BPF_PROG_TEST_RUN, and the reference model on any sequence of
+//! frames. Both must give the same verdict on each frame, and the same counters at the end. The
+//! target needs root. `packets/fuzz.rs` documents the input format, and `fuzz/seeds/program` has
+//! examples:
 //!
 //!     cargo +nightly fuzz run program fuzz/corpus/program fuzz/seeds/program
 #![no_main]
 
-// The helpers of the gateway's own tests.
+// The target shares this module with the tests of the gateway.
 #[path = "../../crates/gateway-model/tests/packets/mod.rs"]
 mod packets;
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::{LazyLock, Mutex};
 
-// The program is loaded only once, because loading takes a second.
+// The XDP program is loaded only once, because loading takes a second.
 static CHECKER: LazyLock<Mutex<packets::fuzz::Checker>> = LazyLock::new(Mutex::default);
 
 fuzz_target!(|data: &[u8]| {

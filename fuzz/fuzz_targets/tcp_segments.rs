@@ -1,5 +1,5 @@
-//! Segments of any content from a peer of the simulator's TCP. The receiving end must not panic,
-//! and must not send without end.
+//! Fuzzes the simulator's TCP with a peer that sends segments of any content. The receiver must not
+//! panic, and must not send segments forever.
 #![no_main]
 
 #[path = "../../crates/tcp/tests/support/hostile.rs"]

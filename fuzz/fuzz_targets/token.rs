@@ -1,12 +1,12 @@
-//! Untrusted Retry tokens, connection IDs and key rings. Nothing may panic. A token or ID that was
-//! not made with the key must be refused, and so must one that was changed after it was made.
+//! Fuzzes Retry tokens, connection IDs and key rings. Nothing may panic. A token or ID must be
+//! rejected if it was not made with the key, or if it was changed afterwards.
 #![no_main]
 
 use equic_token::{Clock, ConnectionId, Epoch, IdFormat, Key, KeyRing, RetryToken};
 use libfuzzer_sys::fuzz_target;
 
-// The first bytes select the values that are sealed and the change to the result. The rest is what
-// an attacker sends.
+// The first bytes of the input select the values that are sealed, and how the result is changed.
+// The rest is what an attacker sends.
 fuzz_target!(|data: &[u8]| {
     let Some((head, rest)) = data.split_at_checked(8) else { return };
     let epoch = Epoch::new(head[0] % 7).expect("under 7");
@@ -14,7 +14,8 @@ fuzz_target!(|data: &[u8]| {
     let remote = ([192, 0, 2, head[1]], 443).into();
     let dcid = rest.get(..usize::from(head[2] % 24)).unwrap_or(rest);
     let now = u64::from(head[3]) << 32;
-    // An attacker must not be able to guess 64 bits of SipHash while the fuzzer runs.
+    // The key ring would accept these bytes only if they contained the right 64-bit SipHash, which
+    // the fuzzer cannot guess.
     assert!(RetryToken::open(&ring, now, remote, dcid, rest).is_err());
     if let Ok(ring) = KeyRing::from_bytes(rest) {
         assert_eq!(ring.to_bytes()[..16], rest[..16]);
@@ -27,8 +28,8 @@ fuzz_target!(|data: &[u8]| {
         assert!(format.open(&ring, &bytes).is_ok());
         let at = usize::from(head[6]) % bytes.len();
         bytes[at] ^= head[7].max(1);
-        // Of 2^32 changes to the authenticated bytes, one results in the same check value. No
-        // change to the check value itself is accepted.
+        // A change to the authenticated bytes has a chance of 1 in 2^32 to result in the same check
+        // value, so such an ID may be accepted. A changed check value must always be rejected.
         assert!(format.open(&ring, &bytes).is_err() || at < bytes.len() - 4);
     }
     let (Ok(original), Ok(retry)) =

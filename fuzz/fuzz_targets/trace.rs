@@ -1,5 +1,5 @@
-//! A trace in Mahimahi's format. It must parse or give an error, and packets that leave by the
-//! trace must stay in order.
+//! Fuzzes the parser of Mahimahi traces. A trace must give an error or parse, and the packets that
+//! a parsed trace delivers must stay in order.
 #![no_main]
 
 #[path = "../../crates/net/tests/support/laws.rs"]

@@ -1,5 +1,5 @@
-//! Any bytes as an object file. Nothing may panic, and a program that loads must stay inside its
-//! sandbox.
+//! Loads any bytes as an object file. Nothing may panic, and a program that can be loaded must stay
+//! inside its sandbox.
 #![no_main]
 
 use std::sync::Arc;

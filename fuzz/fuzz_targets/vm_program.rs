@@ -1,5 +1,5 @@
-//! Any bytes as a program on both engines of equic-vm. Both must have the same effect, within the
-//! budget and the sandbox.
+//! Runs any bytes as a program on both engines of equic-vm, the interpreter and the compiler. Both
+//! must have the same effect, within the budget and the sandbox.
 #![no_main]
 
 use std::sync::Mutex;

@@ -1,5 +1,5 @@
-//! Any bytes as a UDP payload. A parsed value must be the same after it is written and parsed
-//! again, and nothing may panic.
+//! Parses any bytes as a UDP payload. Nothing may panic. A parsed value must be the same after it
+//! is written and parsed again.
 #![no_main]
 
 #[allow(dead_code, reason = "each target holds one of the laws")]

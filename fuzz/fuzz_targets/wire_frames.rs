@@ -1,5 +1,5 @@
-//! Any bytes as the payload of a packet. A parsed value must be the same after it is written and
-//! parsed again, and nothing may panic.
+//! Parses any bytes as the frames in the payload of a packet. Nothing may panic. A parsed value
+//! must be the same after it is written and parsed again.
 //!
 //!     cargo +nightly fuzz run wire_frames fuzz/corpus/wire_frames fuzz/seeds/wire_frames
 #![no_main]

@@ -1,5 +1,5 @@
-//! Any bytes as transport parameters. A parsed value must be the same after it is written and
-//! parsed again, and nothing may panic.
+//! Parses any bytes as transport parameters. Nothing may panic. A parsed value must be the same
+//! after it is written and parsed again.
 //!
 //!     cargo +nightly fuzz run wire_transport_parameters fuzz/corpus/wire_transport_parameters fuzz/seeds/wire_transport_parameters
 #![no_main]

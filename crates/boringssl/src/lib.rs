@@ -1,4 +1,4 @@
-//! A safe interface to BoringSSL's AES-GCM (NIST SP 800-38D, RFC 5116). It has only what QUIC
+//! A safe interface to BoringSSL's AES-GCM (NIST SP 800-38D, RFC 5116). It supports only what QUIC
 //! packets (RFC 9001 s.5.3) and TLS 1.3 records (RFC 8446 s.5.2) need: nonces of 12 bytes and tags
 //! of 16 bytes.
 //!
@@ -14,10 +14,11 @@
 //! ```
 //!
 //! The crate is empty without its feature `boringssl`. It is also empty on CPUs other than x86-64,
-//! because nothing was measured there.
+//! because its speed was measured only on x86-64.
 //!
-//! The caller must never use the same nonce twice with one key. Two such messages reveal each other
-//! and the authentication key. This crate does not check it.
+//! The caller must never use the same nonce twice with the same key. Two messages with the same key
+//! and nonce reveal each other's content and the authentication key. This crate does not check for
+//! that.
 
 #![cfg(all(feature = "boringssl", target_arch = "x86_64"))]
 
@@ -31,18 +32,20 @@ pub const NONCE_LEN: usize = 12;
 /// Length of a tag in bytes.
 pub const TAG_LEN: usize = 16;
 
-/// A key of AES-128-GCM or AES-256-GCM. When it is dropped, BoringSSL overwrites it with zeros.
+/// A key for AES-128-GCM or AES-256-GCM. When the value is dropped, BoringSSL overwrites the key
+/// with zeros.
 pub struct AesGcm(NonNull<ffi::EVP_AEAD_CTX>);
 
-// SAFETY: this value owns the context, and BoringSSL does not bind it to a thread.
+// SAFETY: this value owns the BoringSSL context, which is not bound to a thread.
 unsafe impl Send for AesGcm {}
-// SAFETY: BoringSSL's seal and open functions take a constant context and "may be called concurrently with [themselves]
-// or any other seal/open function on the same EVP_AEAD_CTX" (openssl/aead.h).
+// SAFETY: BoringSSL's seal and open functions take a constant context and "may be called
+// concurrently with [themselves] or any other seal/open function on the same EVP_AEAD_CTX"
+// (openssl/aead.h).
 unsafe impl Sync for AesGcm {}
 
 impl AesGcm {
-    /// Creates a key of 16 bytes for AES-128, or of 32 bytes for AES-256. Returns `None` for any other length, or if
-    /// memory cannot be allocated.
+    /// Creates a key for AES-128 from 16 bytes, or for AES-256 from 32 bytes. Returns `None` for
+    /// any other length, or if memory cannot be allocated.
     pub fn new(key: &[u8]) -> Option<AesGcm> {
         // SAFETY: both functions take no argument and return the address of a static.
         let algorithm = unsafe {
@@ -57,9 +60,9 @@ impl AesGcm {
         NonNull::new(context).map(AesGcm)
     }
 
-    /// Encrypts `data` in place, and returns the tag. The tag also authenticates `header`. Returns
-    /// `None` if BoringSSL refuses, for example for 64 GiB of data. The content of `data` is then
-    /// unspecified.
+    /// Encrypts `data` in place, and returns the tag, which authenticates `header` and `data`.
+    /// Returns `None` if BoringSSL refuses, for example for 64 GiB of data. The content of `data`
+    /// is then unspecified.
     #[inline]
     pub fn seal_in_place(
         &self,
@@ -71,8 +74,8 @@ impl AesGcm {
         let mut tag_len = 0;
         let place = data.as_mut_ptr();
         // SAFETY: the context is initialised and not freed. Each pointer is passed with the length
-        // of its buffer. `out` and `in` are the same memory, which BoringSSL allows, and the same
-        // pointer, which may write to it. `extra_in` is null with length 0.
+        // of its buffer. `out` and `in` are the same writable memory, which BoringSSL allows.
+        // `extra_in` is null with length 0.
         let sealed = unsafe {
             ffi::EVP_AEAD_CTX_seal_scatter(
                 self.0.as_ptr(),
@@ -93,8 +96,8 @@ impl AesGcm {
         (sealed == 1 && tag_len == TAG_LEN).then_some(tag)
     }
 
-    /// Decrypts `data` in place. Returns `true` if `data` and `header` are authentic. Otherwise,
-    /// the content of `data` is unspecified.
+    /// Decrypts `data` in place. Returns `true` if the tag proves that `data` and `header` are
+    /// authentic. Otherwise, the content of `data` is unspecified.
     #[inline]
     pub fn open_in_place(
         &self,
@@ -104,12 +107,12 @@ impl AesGcm {
         tag: &[u8; TAG_LEN],
     ) -> bool {
         let place = data.as_mut_ptr();
-        // SAFETY: `place` points to the `data.len()` bytes of `data`, which may be read and written.
+        // SAFETY: `place` points to all of `data`, which may be read and written.
         unsafe { self.open(nonce, header, place, data.len(), tag, place) }
     }
 
-    /// Decrypts `data` into `to`. Returns `true` if `data` and `header` are authentic and `to` is
-    /// as long as `data`. Otherwise, the content of `to` is unspecified.
+    /// Decrypts `data` into `to`. Returns `true` if the tag proves that `data` and `header` are
+    /// authentic, and `to` is as long as `data`. Otherwise, the content of `to` is unspecified.
     #[inline]
     pub fn open_to(
         &self,
@@ -127,11 +130,12 @@ impl AesGcm {
         unsafe { self.open(nonce, header, data.as_ptr(), data.len(), tag, to.as_mut_ptr()) }
     }
 
-    /// Decrypts `data` into `to`. Returns `true` if `data` and `header` are authentic.
+    /// Decrypts `data` into `to`. Returns `true` if the tag proves that `data` and `header` are
+    /// authentic.
     ///
     /// # Safety
-    /// `data` and `to` must have `length` bytes each, and `to` must be writable. They must be the
-    /// same memory, or must not overlap.
+    /// `data` and `to` must point to `length` bytes each, and `to` must be writable. They must be
+    /// the same memory, or must not overlap.
     #[inline]
     unsafe fn open(
         &self,
@@ -187,7 +191,8 @@ mod tests {
         digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
     }
 
-    /// Test cases 4 and 16 of McGrew and Viega, "The Galois/Counter Mode of Operation (GCM)", Appendix B.
+    /// Checks test cases 4 and 16 of McGrew and Viega, "The Galois/Counter Mode of Operation
+    /// (GCM)", Appendix B.
     #[test]
     fn published_vectors() {
         let header = bytes("feedfacedeadbeeffeedfacedeadbeefabaddad2");
@@ -220,8 +225,8 @@ mod tests {
         }
     }
 
-    /// Seals the same bytes as AWS-LC, for all lengths of packets and for two long messages, and
-    /// opens them.
+    /// For all lengths of packets and for two long messages, this crate must produce the same
+    /// ciphertext and tag as AWS-LC, and must decrypt them.
     #[test]
     fn messages_are_those_of_aws_lc() {
         let mut rng = StdRng::seed_from_u64(0x5eed);
@@ -286,7 +291,7 @@ mod tests {
             if length > 0 {
                 assert!(!opens(&nonce, &header, &data[1..], &tag));
             }
-            // The buffer must be exactly as long as the decrypted data.
+            // Decryption must fail if the output buffer is not exactly as long as the data.
             assert!(!key.open_to(&nonce, &header, &data, &tag, &mut vec![0; length + 1]));
             if length > 0 {
                 assert!(!key.open_to(&nonce, &header, &data, &tag, &mut vec![0; length - 1]));
@@ -302,7 +307,7 @@ mod tests {
         assert_eq!(format!("{:?}", AesGcm::new(&[1; 16]).unwrap()), "AesGcm { .. }");
     }
 
-    /// Several threads share one key, as QUIC connections in several threads do.
+    /// Several threads use one key at the same time, as QUIC connections in several threads do.
     #[test]
     fn threads_share_a_key() {
         let key = AesGcm::new(&[7; 32]).unwrap();

@@ -3,24 +3,24 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Number of expired entries that a search skips before it ends.
+/// Maximum number of expired entries that a look-up skips before it gives up.
 const MAX_GIVES_WAY: usize = 4;
 
-/// Treatment of a source by the lists.
+/// How the gateway treats a source that is on one of the lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AclAction {
-    /// Drop all packets of the source.
+    /// Drops all packets of the source.
     Deny,
-    /// Exempt the source from quotas and rates.
+    /// Exempts the source from quotas and rates.
     Allow,
 }
 
-/// An entry for one prefix.
+/// A list entry for one address prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AclEntry {
-    /// Treatment of sources under the prefix.
+    /// How the gateway treats sources whose address is in the prefix.
     pub action: AclAction,
-    /// Time in nanoseconds from which the entry has expired. 0 means that it never expires.
+    /// Time in nanoseconds at which the entry expires. 0 means that it never expires.
     pub expires_ns: u64,
 }
 
@@ -30,8 +30,8 @@ impl AclEntry {
     }
 }
 
-/// The deny and allow lists: one set of prefixes per address family. The longest prefix that
-/// contains an address applies.
+/// The deny and allow lists, with one set of prefixes for each address family. If several prefixes
+/// contain an address, the longest one applies.
 #[derive(Clone, Debug, Default)]
 pub struct Acl {
     v4: BTreeMap<(u8, u32), AclEntry>,
@@ -39,8 +39,8 @@ pub struct Acl {
 }
 
 impl Acl {
-    /// Adds or replaces the entry of `addr`/`prefix_len`. Bits after the prefix are cleared, and
-    /// the length is limited to the family's.
+    /// Adds or replaces the entry for the prefix `addr`/`prefix_len`. Address bits after the prefix
+    /// are cleared. A length that is too long for the address family is reduced to its maximum.
     pub fn insert(&mut self, addr: IpAddr, prefix_len: u8, entry: AclEntry) {
         match addr {
             IpAddr::V4(addr) => {
@@ -68,8 +68,8 @@ impl Acl {
         }
     }
 
-    /// Returns the treatment of `addr` at `now`: that of the longest prefix that has not expired.
-    /// At most four expired ones are skipped.
+    /// Returns how to treat `addr` at the time `now`, or `None` if no list contains it. The longest
+    /// prefix that has not expired applies. The look-up skips at most four expired entries.
     pub fn look_up(&self, addr: IpAddr, now: u64) -> Option<AclAction> {
         let matching: Vec<AclEntry> = match addr {
             IpAddr::V4(addr) => (0..=32)

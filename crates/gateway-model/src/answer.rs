@@ -1,5 +1,6 @@
-//! Answers in the server's name (policy.md sections 8, 9 and 14). They are computed byte by byte in
-//! the simplest way, without tables. The XDP program must send exactly these bytes.
+//! Packets with which the gateway answers in the name of a server (policy.md sections 8, 9 and 14).
+//! The model computes them byte by byte in the simplest way, without tables. The XDP program must
+//! send exactly the same bytes.
 
 use super::address_bytes;
 use super::config::TakenVersions;
@@ -15,19 +16,20 @@ use std::net::{IpAddr, SocketAddr};
 const ETHERTYPES_OF_TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 const TTL: u8 = 64;
 const UDP: u8 = 17;
-/// Prefix of the hash input for the ID of a Retry packet.
+/// Label at the start of the hash input from which the connection ID in a Retry packet is computed.
 const ID_LABEL: u64 = 0x0044_4920_7952_5445;
 const ID_LEN: usize = 8;
 
-/// AES-128(key, 0) and AES-128(key, nonce 00000001) with the keys and nonces of RFC 9001 s.5.8 and RFC 9369
-/// s.3.3.3.
+/// AES-128 of the block 0 and of the block (nonce, 00000001), computed with the keys and nonces of
+/// RFC 9001 s.5.8 and RFC 9369 s.3.3.3. They replace the block cipher in the computation of the
+/// Retry Integrity Tag.
 const GCM_V1: [u128; 2] =
     [0x7295_6a45_4ffa_ff54_85a1_3a12_44d0_1d47, 0x555e_4b74_9355_6eea_af75_d35b_d7fb_a5d8];
 const GCM_V2: [u128; 2] =
     [0x65f6_bee1_0d70_0eda_919c_5c69_78e4_7a5d, 0x4e90_1396_e3a9_359f_4535_b65e_5ad6_ae51];
 
-/// Returns the frame with a Retry packet that answers an Initial at `now_ms`, or `None` if that is
-/// impossible.
+/// Returns a frame with a Retry packet that answers an Initial packet at the time `now_ms`. Returns
+/// `None` if no Retry packet can be made.
 pub(super) fn retry(
     frame: &[u8],
     datagram: &Datagram<'_>,
@@ -51,7 +53,7 @@ pub(super) fn retry(
     Some(answer(frame, datagram, &packet))
 }
 
-/// Returns the frame with a Version Negotiation packet that answers a packet of an unknown version.
+/// Returns a frame with a Version Negotiation packet that answers a packet of an unknown version.
 pub(super) fn version_negotiation(
     frame: &[u8],
     datagram: &Datagram<'_>,
@@ -79,14 +81,14 @@ pub(super) fn version_negotiation(
 }
 
 /// Returns the connection ID that a Retry packet gives to the client. It is a hash of the client's
-/// packet under the ring's key.
+/// address and connection IDs, computed with a key of the ring.
 fn choose_id(ring: &KeyRing, client: SocketAddr, opening: &Opening) -> Option<ConnectionId> {
     let epoch = usize::from(ring.epoch().number());
     let bytes = ring.to_bytes();
     let mut hasher = SipHasher24::new_with_key(bytes.get(16 + epoch * 16..)?.first_chunk()?);
     hasher.write(&ID_LABEL.to_le_bytes());
     hasher.write(&address_bytes(client.ip()));
-    // The port is in network byte order, as in the packet.
+    // The port is hashed in network byte order, as the packet carries it.
     let family = if client.is_ipv4() { 4 } else { 6 };
     let [high, low] = client.port().to_be_bytes();
     hasher.write(&[high, low, family, 0, 0, 0, 0, 0]);
@@ -99,8 +101,8 @@ fn choose_id(ring: &KeyRing, client: SocketAddr, opening: &Opening) -> Option<Co
     ConnectionId::new(&hasher.finish().to_le_bytes()[..ID_LEN]).ok()
 }
 
-/// Returns the Retry Integrity Tag (RFC 9001 s.5.8). It is AES-128-GCM of an empty plaintext, with
-/// the original connection ID and the packet as associated data.
+/// Returns the Retry Integrity Tag (RFC 9001 s.5.8). It is the AES-128-GCM tag of an empty
+/// plaintext, with the original connection ID and the packet as associated data.
 fn integrity_tag(version: KnownVersion, original: &[u8], packet: &[u8]) -> [u8; 16] {
     let [h, mask] = if version == KnownVersion::V2 { GCM_V2 } else { GCM_V1 };
     let pseudo = [&[original.len() as u8], original, packet].concat();
@@ -114,8 +116,8 @@ fn integrity_tag(version: KnownVersion, original: &[u8], packet: &[u8]) -> [u8; 
     (product(sum ^ lengths, h) ^ mask).to_be_bytes()
 }
 
-/// Returns the product in the field of GCM (NIST SP 800-38D s.6.3, algorithm 1). The highest bit is
-/// x^0.
+/// Multiplies in the finite field of GCM (NIST SP 800-38D s.6.3, algorithm 1). The highest bit is
+/// the coefficient of x^0.
 fn product(x: u128, y: u128) -> u128 {
     let (mut z, mut v) = (0, y);
     for bit in (0..128).rev() {
@@ -127,7 +129,7 @@ fn product(x: u128, y: u128) -> u128 {
     z
 }
 
-/// Returns a frame to the sender of `frame`, with the same VLAN tags.
+/// Returns a frame that carries `payload` back to the sender of `frame`, with the same VLAN tags.
 pub(super) fn answer(frame: &[u8], datagram: &Datagram<'_>, payload: &[u8]) -> Vec<u8> {
     let mut out = [&frame[6..12], &frame[..6]].concat();
     let mut at = 12;
@@ -171,7 +173,7 @@ fn ip_header(from: IpAddr, to: IpAddr, length: usize) -> Vec<u8> {
         return [fixed, octets(from), octets(to)].concat();
     }
     let [high, low] = (20 + length as u16).to_be_bytes();
-    // 0x40 is the flag Don't Fragment.
+    // The value 0x40 is the flag Don't Fragment.
     let fixed = vec![0x45, 0, high, low, 0, 0, 0x40, 0, TTL, UDP, 0, 0];
     let mut header = [fixed, octets(from), octets(to)].concat();
     let sum = checksum(&header);
@@ -179,7 +181,7 @@ fn ip_header(from: IpAddr, to: IpAddr, length: usize) -> Vec<u8> {
     header
 }
 
-/// Returns the checksum of RFC 1071.
+/// Returns the Internet checksum (RFC 1071).
 fn checksum(bytes: &[u8]) -> u16 {
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
     let mut sum: u32 = bytes.chunks(2).map(word).sum();
@@ -193,7 +195,7 @@ fn checksum(bytes: &[u8]) -> u16 {
 mod tests {
     use super::*;
 
-    /// Compares with the examples of RFC 9001 A.4 and RFC 9369 A.4.
+    /// Compares the tags with the examples in RFC 9001 A.4 and RFC 9369 A.4.
     #[test]
     fn tags_of_the_rfcs() {
         let original = [0x83, 0x94, 0xc8, 0xf0, 0x3e, 0x51, 0x57, 0x08];

@@ -1,20 +1,20 @@
-//! Attempts to open a connection that the gateway has admitted: the table of handshakes (policy.md
-//! section 2, step 16).
+//! Connection attempts that the gateway has admitted and that may still be in progress: the table
+//! of handshakes (policy.md section 2, step 16).
 
 use super::config::{RetryPolicy, Service};
 use super::frame::Datagram;
 use super::quic::{ConnectionId, Opening};
 use std::net::SocketAddr;
 
-/// Number of Destination Connection IDs of an attempt: the client's choice and the server's. With a
-/// Retry, there is one more (RFC 9000 s.7.2).
+/// Number of Destination Connection IDs that a client uses in one attempt: its own choice, and the
+/// server's choice. After a Retry packet, there is one more (RFC 9000 s.7.2).
 const IDS: usize = 2;
 const IDS_WITH_TOKEN: usize = 3;
-/// Maximum number of datagrams with an Initial in one attempt, and maximum number of datagrams with
-/// 0-RTT.
+/// Maximum number of datagrams with an Initial packet in one attempt. The same maximum applies to
+/// datagrams with a 0-RTT packet.
 const PACKETS: u32 = 64;
-/// With adaptive Retry, the maximum number of datagrams with an Initial in an attempt whose address
-/// is not validated.
+/// Maximum number of datagrams with an Initial packet in one attempt, if the service uses adaptive
+/// Retry and the client's address is not validated.
 const PACKETS_UNPROVED: u32 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,17 +35,18 @@ impl HandshakeKey {
 #[derive(Clone, Debug)]
 pub(super) struct Handshake {
     started_ns: u64,
-    /// Number of datagrams with an Initial so far.
+    /// Number of datagrams with an Initial packet that the attempt has sent so far.
     packets: u32,
-    /// Number of datagrams with 0-RTT so far.
+    /// Number of datagrams with a 0-RTT packet that the attempt has sent so far.
     early: u32,
-    /// True if the attempt was admitted because its token was valid.
+    /// True if the attempt was admitted because of a valid token.
     proved: bool,
     dcids: Vec<ConnectionId>,
 }
 
 impl Handshake {
-    /// Returns an attempt that begins with a packet to this Destination Connection ID.
+    /// Creates an attempt that begins with `packets` datagrams to the Destination Connection ID
+    /// `dcid`.
     pub(super) fn new(dcid: ConnectionId, packets: u64, proved: bool, now: u64) -> Handshake {
         Handshake { started_ns: now, packets: packets as u32, early: 0, proved, dcids: vec![dcid] }
     }
@@ -54,7 +55,7 @@ impl Handshake {
         now.saturating_sub(self.started_ns) <= service.handshake_ns
     }
 
-    /// Returns the number of datagrams with an Initial that the attempt may send.
+    /// Returns the maximum number of datagrams with an Initial packet that the attempt may send.
     fn may_carry(&self, service: &Service, exempt: bool) -> u32 {
         match service.retry {
             _ if self.proved || exempt => PACKETS,
@@ -64,8 +65,8 @@ impl Handshake {
         }
     }
 
-    /// Returns `true` if the attempt can still be in progress, and the packet's Destination
-    /// Connection ID belongs to it or can be added to it.
+    /// Returns `true` if the attempt may still be in progress, and if the packet's Destination
+    /// Connection ID belongs to the attempt or can be added to it.
     pub(super) fn has_place(
         &self,
         opening: &Opening,
@@ -81,8 +82,8 @@ impl Handshake {
         self.dcids.contains(&opening.dcid) || self.dcids.len() < room
     }
 
-    /// Returns `true` if an Initial belongs to the attempt. Stores the Destination Connection ID if
-    /// there is room for it.
+    /// Returns `true` if an Initial packet belongs to the attempt. In this case, stores its
+    /// Destination Connection ID if there is room.
     pub(super) fn takes(
         &mut self,
         opening: &Opening,
@@ -101,7 +102,7 @@ impl Handshake {
         true
     }
 
-    /// Returns `true` if a datagram of 0-RTT belongs to the attempt.
+    /// Returns `true` if a datagram with a 0-RTT packet belongs to the attempt.
     pub(super) fn takes_early(&mut self, packets: u64, service: &Service, now: u64) -> bool {
         let takes = self.is_fresh(service, now)
             && self.may_carry(service, false) > 0

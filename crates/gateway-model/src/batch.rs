@@ -1,4 +1,5 @@
-//! Batches: several datagrams that arrive as one packet (policy.md section 1, "Batches").
+//! Batches: several UDP datagrams that the kernel passes to the gateway as one packet (policy.md
+//! section 1, "Batches").
 
 use super::config::Service;
 use super::frame::Datagram;
@@ -12,9 +13,9 @@ use equic_wire::packet::LongInvariant;
 /// Maximum number of datagrams in a batch.
 const MOST: usize = 128;
 
-/// Returns the first datagram of a batch. The gateway judges it in place of all others. Returns
-/// `None` if the batch has too many datagrams, or if the verdict on the first one does not hold for
-/// another one.
+/// Returns the first datagram of a batch, whose verdict then applies to all datagrams of the batch.
+/// Returns `None` if the batch has too many datagrams, or if the verdict on the first datagram does
+/// not apply to another one.
 pub(super) fn take_apart<'a>(
     datagram: &Datagram<'a>,
     segment: usize,
@@ -31,7 +32,8 @@ pub(super) fn take_apart<'a>(
     fits.then_some(taken)
 }
 
-/// Returns `true` if the verdict on a well-formed datagram also holds for another one.
+/// Returns `true` if the verdict on the datagram `first`, which is well-formed, also applies to the
+/// datagram `other`.
 fn stands_for(
     first: Payload<'_>,
     other: Payload<'_>,
@@ -40,7 +42,7 @@ fn stands_for(
 ) -> bool {
     let class_of = |payload| classify(payload, &rules(service)).ok();
     let (Some(class), Some(other_class)) = (class_of(first), class_of(other)) else { return false };
-    // A packet of an unknown version always gets a verdict of its own.
+    // Each packet of an unknown version needs its own verdict.
     if [class, other_class].contains(&Class::UnknownVersion) {
         return false;
     }
@@ -62,7 +64,8 @@ fn stands_for(
     }
 }
 
-/// Returns the version and both connection IDs of the packet by which a datagram is judged.
+/// Returns the version and both connection IDs of the packet that decides the verdict on a
+/// datagram.
 fn attempt(payload: Payload<'_>, class: &Class) -> Option<(Version, ConnectionId, ConnectionId)> {
     if let Class::Opening(opening) = class {
         return Some((opening.version, opening.dcid, opening.scid));

@@ -1,34 +1,38 @@
-//! An operator's configuration: services, listeners, and settings of the gateway as a whole.
+//! The configuration that an operator writes: services, listeners, and settings of the whole
+//! gateway.
 
 use super::prefix::PrefixRates;
 use super::rate::Rate;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Treatment of a source that has reached its connection limit.
+/// How the gateway treats a source that has reached its limit on connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QuotaPolicy {
-    /// At the limit, drop packets that open a connection.
+    /// At the limit, drops packets that open a connection.
     #[default]
     New,
-    /// Over the limit, drop every packet (Algorithm 1 of the paper).
+    /// Above the limit, drops every packet of the source (Algorithm 1 of the paper "eQUIC
+    /// Gateway").
     Strict,
-    /// Like [`QuotaPolicy::New`], but handshakes in progress also count.
+    /// Like [`QuotaPolicy::New`], but handshakes in progress count as connections, too.
     Underway,
 }
 
-/// Which Initials of versions 1 and 2 need a token that validates the client's address.
+/// Which Initial packets of versions 1 and 2 must carry a token that validates the client's
+/// address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RetryPolicy {
     /// None.
     #[default]
     Never,
-    /// All Initials. An Initial without a token is answered with a Retry packet.
+    /// All Initial packets. The gateway answers an Initial packet without a token with a Retry
+    /// packet.
     Always,
-    /// All Initials while they arrive faster than `retry_above`; otherwise none.
+    /// All Initial packets while they arrive faster than `retry_above`. Otherwise none.
     Adaptive,
 }
 
-/// QUIC versions that a service accepts. All others are unknown.
+/// The QUIC versions that a service accepts. All other versions count as unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TakenVersions {
     /// Version 1 (RFC 9000) and version 2 (RFC 9369).
@@ -40,27 +44,27 @@ pub enum TakenVersions {
     V2,
 }
 
-/// Treatment of the fragments of datagrams to a service.
+/// How the gateway treats IP fragments of datagrams to a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FragmentPolicy {
-    /// The first fragment is judged, and later fragments pass.
+    /// The gateway judges the first fragment, and passes later fragments.
     #[default]
     Pass,
-    /// The first fragment is judged, and later fragments get the same verdict.
+    /// The gateway judges the first fragment, and applies the same verdict to later fragments.
     Follow,
-    /// All fragments are dropped.
+    /// The gateway drops all fragments.
     Drop,
 }
 
-/// Limits of a service for the sources in a prefix. If a limit is `None`, the limit of the service
-/// applies.
+/// Limits of a service for the sources in one prefix, which override those of the service. If a
+/// limit is `None`, the limit of the service applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Override {
-    /// An address of the prefix.
+    /// Any address in the prefix.
     pub addr: IpAddr,
     /// Length of the prefix in bits.
     pub prefix_len: u8,
-    /// Maximum number of connections of a source. 0 means no limit.
+    /// Maximum number of connections of one source. 0 means no limit.
     pub max_connections: Option<u32>,
     /// Rate of new connections from one source.
     pub new_per_source: Option<Rate>,
@@ -86,46 +90,49 @@ impl Override {
 pub struct Service {
     /// Name of the service, of at most 31 bytes.
     pub name: &'static str,
-    /// Whether packets to the service are judged. If `false`, all of them pass.
+    /// If `true`, the gateway judges packets to the service. If `false`, all of them pass.
     pub enabled: bool,
-    /// If `true`, packets are judged and counted, but never dropped.
+    /// If `true`, the gateway judges and counts packets to the service, but drops none.
     pub dry_run: bool,
-    /// Drop packets with a zero Fixed Bit. Must be `false` for clients that grease this bit (RFC
-    /// 9287).
+    /// If `true`, packets with a zero Fixed Bit are dropped. It must be `false` if clients grease
+    /// this bit (RFC 9287).
     pub require_fixed_bit: bool,
     /// Versions that the service accepts.
     pub versions: TakenVersions,
-    /// Drop packets of versions that the service does not accept.
+    /// If `true`, packets of versions that the service does not accept are dropped.
     pub refuse_unknown_versions: bool,
-    /// Answer packets of versions that the service does not accept with Version Negotiation.
+    /// If `true`, packets of versions that the service does not accept are answered with Version
+    /// Negotiation.
     pub version_negotiation: bool,
-    /// Accept Retry and Version Negotiation packets, because the port also opens connections as a
-    /// client.
+    /// If `true`, Retry and Version Negotiation packets are accepted, because the service also
+    /// opens connections as a client from its port.
     pub also_client: bool,
-    /// Drop packets whose connection ID is not valid.
+    /// If `true`, packets whose connection ID was not made by a server of the service are dropped.
     pub check_ids: bool,
-    /// Answer packets of connections whose server is dead with stateless resets.
+    /// If `true`, packets of a connection whose server is dead are answered with a stateless reset.
     pub stateless_reset: bool,
-    /// Quota group. A source's connections to all services of the group count together.
+    /// Quota group of the service. The connections of a source to all services of the same group
+    /// count together.
     pub group: u32,
     /// Maximum number of connections of a source. 0 means no limit.
     pub max_connections: u32,
-    /// Treatment of a source that has reached its connection limit.
+    /// How the gateway treats a source that has reached its limit on connections.
     pub policy: QuotaPolicy,
-    /// Treatment of the fragments of datagrams.
+    /// How the gateway treats IP fragments of datagrams to the service.
     pub fragments: FragmentPolicy,
-    /// Which Initials need a token.
+    /// Which Initial packets must carry a token.
     pub retry: RetryPolicy,
-    /// Rate of answers in the server's name. Each kind of answer has this rate.
+    /// Maximum rate of the packets with which the gateway answers in the service's name. It applies
+    /// to each kind of answer separately.
     pub answers_per_service: Rate,
-    /// Rate of openings without a token. If it is exceeded, adaptive Retry asks for tokens.
+    /// Rate of connection attempts without a token above which adaptive Retry requires tokens.
     pub retry_above: Rate,
-    /// Time in nanoseconds for which adaptive Retry asks for tokens after the rate was last
+    /// Time in nanoseconds for which adaptive Retry still requires tokens after the rate was last
     /// exceeded.
     pub retry_hold_ns: u64,
     /// Rate of new connections from one source.
     pub new_per_source: Rate,
-    /// Rates of new connections from the prefixes of a source.
+    /// Rates of new connections from the address prefixes that contain a source.
     pub new_per_prefix: PrefixRates,
     /// Rate of new connections from all sources together.
     pub new_per_service: Rate,
@@ -133,26 +140,27 @@ pub struct Service {
     pub packets_per_source: Rate,
     /// Rate of bytes of UDP payload from one source.
     pub bytes_per_source: Rate,
-    /// Rate of packets that pass, from all sources together.
+    /// Rate of packets that pass to the service, from all sources together.
     pub packets_per_service: Rate,
-    /// Rate of packets that do not open a connection, for all sources together that have neither a
-    /// connection nor a handshake in progress.
+    /// Rate of packets from unknown sources, for all these sources together. A source is unknown if
+    /// it has neither a connection nor a handshake in progress. Packets that open a connection do
+    /// not count.
     pub unproven_per_service: Rate,
-    /// Time in nanoseconds that an admitted handshake may take.
+    /// Time in nanoseconds after which an admitted handshake no longer counts as in progress.
     pub handshake_ns: u64,
-    /// Other limits for the sources in some prefixes.
+    /// Other limits for the sources in particular prefixes.
     pub overrides: Vec<Override>,
 }
 
 impl Service {
-    /// Returns `true` if the service treats known and unknown sources differently. It then stores
-    /// nothing about unknown sources (section 11).
+    /// Returns `true` if the service treats unknown sources differently from known ones. The
+    /// gateway then stores nothing about unknown sources (policy.md section 11).
     pub(super) fn knows_sources(&self) -> bool {
         self.check_ids || self.retry != RetryPolicy::Never || self.unproven_per_service != Rate::OFF
     }
 
-    /// Returns the service with the limits that apply to this source address, which are those of
-    /// its longest matching prefix (section 13).
+    /// Returns the service with the limits for this source address. They come from the longest
+    /// override prefix that contains the address (policy.md section 13).
     pub(super) fn for_source(&self, src: IpAddr) -> Service {
         let mut service = self.clone();
         let covering = self.overrides.iter().filter(|own| own.covers(src));
@@ -202,8 +210,8 @@ impl Default for Service {
     }
 }
 
-/// A destination address and port. An unspecified address stands for every address of its family. A
-/// listener with an exact address takes precedence.
+/// A destination address and port that belongs to a service. An unspecified address means every
+/// address of its family. A listener with an exact address takes precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Listener {
     /// Destination address.
@@ -213,7 +221,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Returns the listener for every address of the family of `addr`, at `port`.
+    /// Returns the listener for `port` on every address of the family of `addr`.
     pub(super) fn wildcard(addr: IpAddr, port: u16) -> Listener {
         let addr = match addr {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -223,33 +231,37 @@ impl Listener {
     }
 }
 
-/// All settings of an operator.
+/// The complete configuration of a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The services, by index.
+    /// The services. Listeners refer to them by index.
     pub services: Vec<Service>,
-    /// The listeners, each with the index of its service. A service that does not exist counts as
-    /// disabled.
+    /// The listeners, each with the index of its service. If the service does not exist, it counts
+    /// as disabled.
     pub listeners: Vec<(Listener, usize)>,
     /// Number of leading bits of an IPv4 address that identify a source, at most 32.
     pub v4_prefix_len: u8,
     /// Number of leading bits of an IPv6 address that identify a source, at most 128.
     pub v6_prefix_len: u8,
-    /// Drop packets with headers that the host may parse and the gateway cannot.
+    /// If `true`, drops packets whose headers the host may parse but the gateway cannot.
     pub drop_deep_headers: bool,
-    /// Accept loopback addresses as sources, because packets arrive on the loopback interface.
+    /// If `true`, packets may have a loopback address as their source, because they arrive on the
+    /// loopback interface.
     pub on_loopback: bool,
-    /// Dry run of the gateway. If `true`, nothing is dropped, for any service.
+    /// If `true`, the whole gateway makes a dry run: it drops no packet for any service.
     pub dry_run: bool,
-    /// Lease of a ledger, in nanoseconds. A ledger without a heartbeat for this time is ignored.
+    /// Lease of a server's ledger, in nanoseconds. A ledger without a heartbeat for this time is
+    /// ignored.
     pub lease_ns: u64,
-    /// Time in nanoseconds until which connections may be older than the key ring.
+    /// Time in nanoseconds until which there may be connections whose IDs were made before this key
+    /// ring.
     pub older_ids_until_ns: u64,
 }
 
 impl Default for Config {
-    /// Returns a configuration without services. Sources are IPv4 /32 and IPv6 /64, the lease is
-    /// one second, and connections may be older than the ring at any time.
+    /// Returns a configuration without services. A source is an IPv4 /32 or an IPv6 /64. The lease
+    /// is one second. At any time, there may be connections whose IDs were made before the key
+    /// ring.
     fn default() -> Self {
         Config {
             services: Vec::new(),

@@ -20,7 +20,7 @@ const IPV6_HEADER: usize = 40;
 const UDP_HEADER: usize = 8;
 const UDP_PORTS: usize = 4;
 
-/// Identifies the datagram that a fragment belongs to.
+/// Identifies the IP datagram to which a fragment belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FragmentKey {
     /// Source address.
@@ -29,21 +29,22 @@ pub struct FragmentKey {
     pub dst: IpAddr,
     /// The Identification field. It has 16 bits in IPv4, and 32 bits in IPv6.
     pub identification: u32,
-    /// The Protocol field of IPv4. `None` for IPv6, where reassembly does not depend on the
-    /// protocol.
+    /// The Protocol field of an IPv4 packet. It is `None` for IPv6, where reassembly does not
+    /// consider the protocol.
     pub protocol: Option<u8>,
 }
 
-/// A fragment whose offset is not zero.
+/// An IP fragment whose offset is not zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaterFragment {
-    /// Identifies the datagram that the fragment belongs to.
+    /// Identifies the IP datagram to which the fragment belongs.
     pub key: FragmentKey,
-    /// Number of bytes of the datagram in the fragment, according to the IP length.
+    /// Number of bytes of the datagram in this fragment, according to the length field of the IP
+    /// header.
     pub length: usize,
 }
 
-/// A UDP datagram, or the first fragment of one.
+/// A UDP datagram, or the first IP fragment of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
     /// Source address.
@@ -54,33 +55,36 @@ pub struct Datagram<'a> {
     pub sport: u16,
     /// Destination port.
     pub dport: u16,
-    /// Set if this is a first fragment: its offset is 0, and more fragments follow.
+    /// Set if this is a first fragment: its offset is 0, and other fragments follow.
     pub first_fragment: Option<FragmentKey>,
-    /// Number of bytes that the IP length leaves for UDP, including the UDP header.
+    /// Number of bytes that the IP packet has for UDP, including the UDP header, according to the
+    /// length field of the IP header.
     pub ip_payload_len: usize,
-    /// Number of datagrams that this one stands for. More than 1 for the first datagram of a batch.
+    /// Number of datagrams for which this one is judged: more than 1 for the first datagram of a
+    /// batch.
     pub datagrams: u64,
-    /// Total number of payload bytes of these datagrams.
+    /// Total number of UDP payload bytes in these datagrams.
     pub whole: usize,
     /// The UDP payload, or `None` if the UDP length contradicts the IP length.
     pub payload: Option<Payload<'a>>,
 }
 
-/// Content of a frame.
+/// What an Ethernet frame contains, as far as the gateway parses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// Not a packet that the gateway judges.
+    /// A packet that the gateway does not judge, because it is not UDP over IP.
     Foreign,
-    /// The host may parse a UDP header where the gateway cannot: after too many VLAN tags or IPv6
-    /// extension headers, in an IPv6 jumbogram, or after the reassembly of a first fragment.
+    /// A packet in which the host may find a UDP header that the gateway cannot find. The UDP
+    /// header may follow too many VLAN tags or IPv6 extension headers, or be in an IPv6 jumbogram,
+    /// or appear only after the reassembly of fragments.
     DeepHeaders,
-    /// A fragment after the first one, which has no ports.
+    /// An IP fragment after the first one. It has no UDP header.
     LaterFragment(LaterFragment),
     /// A UDP datagram.
     Datagram(Datagram<'a>),
 }
 
-/// Parses a frame that starts with its Ethernet header. Any bytes are valid input.
+/// Parses a frame that starts with its Ethernet header. Accepts any bytes.
 pub fn parse(frame: &[u8]) -> Frame<'_> {
     parse_ethernet(frame).unwrap_or(Frame::Foreign)
 }
@@ -140,7 +144,7 @@ fn parse_ipv6(rest: &[u8]) -> Option<Frame<'_>> {
     let behind = rest.get(IPV6_HEADER..)?;
     let src = IpAddr::V6(Ipv6Addr::from(read_array::<16>(header, 8)?));
     let dst = IpAddr::V6(Ipv6Addr::from(read_array::<16>(header, 24)?));
-    // A jumbogram (RFC 2675 s.3), or a packet that looks like one.
+    // This is a jumbogram (RFC 2675 s.3), or a packet that looks like one.
     if payload_len == 0 && header[6] == HOP_BY_HOP {
         return match walk_extensions(behind, header[6], src, dst) {
             Chain::Ends { next_header, .. } if next_header != PROTOCOL_UDP => None,
@@ -159,13 +163,13 @@ fn parse_ipv6(rest: &[u8]) -> Option<Frame<'_>> {
 
 /// Result of parsing a chain of IPv6 extension headers.
 enum Chain<'a> {
-    /// The chain ends with another header. `body` has the bytes from that header on.
+    /// The chain ends with a header of another protocol. `body` has the bytes from that header on.
     Ends { next_header: u8, body: &'a [u8], first_fragment: Option<FragmentKey> },
-    /// A later fragment, which has no further headers.
+    /// The packet is a later fragment, in which no further headers follow.
     LaterFragment(LaterFragment),
-    /// A header extends beyond the packet, which no receiver accepts.
+    /// A header extends beyond the end of the packet. No receiver accepts such a packet.
     Broken,
-    /// There are more headers, but they are not parsed, or they are in a later fragment.
+    /// There are more headers than the gateway parses, or further headers are in a later fragment.
     Hidden,
 }
 
@@ -183,12 +187,14 @@ fn walk_extensions(mut body: &[u8], mut next_header: u8, src: IpAddr, dst: IpAdd
             let offset_and_more = u16::from_be_bytes([extension[2], extension[3]]);
             let identification =
                 u32::from_be_bytes([extension[4], extension[5], extension[6], extension[7]]);
-            // RFC 8200 s.4.5: receivers ignore the Next Header of later fragments.
+            // The protocol is not part of the key: receivers ignore the Next Header field of later
+            // fragments (RFC 8200 s.4.5).
             let key = FragmentKey { src, dst, identification, protocol: None };
             if offset_and_more >> 3 != 0 {
                 return Chain::LaterFragment(LaterFragment { key, length: body.len() });
             }
-            // If no fragments follow, this is a whole packet (an atomic fragment, RFC 6946).
+            // If the offset is 0 and no fragments follow, this is a whole packet (an atomic
+            // fragment, RFC 6946).
             if offset_and_more & 1 != 0 {
                 first_fragment = Some(key);
             }
@@ -202,8 +208,8 @@ fn walk_extensions(mut body: &[u8], mut next_header: u8, src: IpAddr, dst: IpAdd
     }
 }
 
-/// Returns one extension header, of at least 8 bytes, and the bytes after it. Returns `None` if the
-/// header extends beyond the packet.
+/// Splits off one extension header, of at least 8 bytes. Returns it and the bytes after it, or
+/// `None` if the header extends beyond the packet.
 fn split_extension(body: &[u8], number: u8) -> Option<(&[u8], &[u8])> {
     let units = usize::from(*body.get(1)?);
     let length = match number {
@@ -214,12 +220,13 @@ fn split_extension(body: &[u8], number: u8) -> Option<(&[u8], &[u8])> {
     body.split_at_checked(length)
 }
 
-/// Returns `true` for Hop-by-Hop Options, Routing, Fragment, AH, Destination Options and Mobility.
+/// Returns `true` for the extension headers that the gateway parses: Hop-by-Hop Options, Routing,
+/// Fragment, AH, Destination Options and Mobility.
 fn is_extension_header(next_header: u8) -> bool {
     matches!(next_header, HOP_BY_HOP | 43 | FRAGMENT | AUTHENTICATION | 60 | 135)
 }
 
-/// Parses a UDP header (RFC 768). `body` has the bytes that the IP length leaves for UDP.
+/// Parses a UDP header (RFC 768). `body` has all bytes that the IP packet has for UDP.
 /// `first_fragment` is set if the packet is a first fragment.
 fn parse_udp(
     body: &[u8],

@@ -1,4 +1,5 @@
-//! Takes the steps of policy.md section 2 in order, and keeps their state.
+//! The decision on a packet: takes the steps of policy.md section 2 in order, and keeps the state
+//! that they need.
 
 use super::acl::{Acl, AclAction};
 use super::attempts::{Handshake, HandshakeKey};
@@ -14,27 +15,28 @@ use equic_token::{KeyRing, RetryToken, TokenError};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Minimum length in bytes of the Destination Connection ID of an opening (RFC 9000 s.7.2).
+/// Minimum length in bytes of the Destination Connection ID in a packet that opens a connection
+/// (RFC 9000 s.7.2).
 const MIN_OPENING_DCID: usize = 8;
 
-/// A source: an address prefix in a scope. The scope is a quota group (in a ledger) or a service
-/// (in the table of sources).
+/// A source of packets: an address prefix, combined with a scope. In a server's ledger, the scope
+/// is a quota group. In the table of sources, it is a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SourceKey {
-    /// The address prefix. IPv4 is written as `::ffff:a.b.c.d`.
+    /// The address prefix, as 16 bytes. IPv4 is written as `::ffff:a.b.c.d`.
     pub addr: [u8; 16],
     /// The quota group, or the index of the service.
     pub scope: u32,
 }
 
-/// State of a source.
+/// The statistics that the gateway keeps about a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceState {
-    /// Number of packets to the service, whatever the verdict.
+    /// Number of packets from the source to the service, whatever their verdicts.
     pub packets: u64,
     /// Total UDP payload of these packets, in bytes.
     pub bytes: u64,
-    /// Number of packets whose reason is a drop. Packets of a dry run count, too.
+    /// Number of packets that had a reason to be dropped, including those that passed in a dry run.
     pub drops: u64,
     /// Time of the first packet, in nanoseconds.
     pub first_ns: u64,
@@ -46,19 +48,19 @@ pub struct SourceState {
     packets_tat: u64,
     bytes_tat: u64,
     attempts: Attempts,
-    /// Time in nanoseconds at which an attempt of the source was last admitted. `None` if no
-    /// attempt was.
+    /// Time in nanoseconds at which the last connection attempt of the source was admitted. `None`
+    /// if none was admitted.
     let_in_ns: Option<u64>,
 }
 
-/// Counts for a service and a reason.
+/// Counts of packets to one service that had one reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counter {
     /// Packets.
     pub packets: u64,
     /// UDP payload of the packets, in bytes.
     pub bytes: u64,
-    /// Number of packets that were dropped.
+    /// Number of packets that were really dropped, and not only judged in a dry run.
     pub dropped: u64,
 }
 
@@ -67,52 +69,55 @@ pub struct Counter {
 pub struct Tallies {
     /// Number of entries added to the table of sources.
     pub sources_created: u64,
-    /// Number of entries added to the table of handshakes. Renewed entries do not count.
+    /// Number of entries added to the table of handshakes. Entries that were replaced by themselves
+    /// do not count.
     pub handshakes_created: u64,
-    /// Number of packets with headers that the host may parse and the gateway cannot.
+    /// Number of packets whose headers the host may parse but the gateway cannot.
     pub deep_headers: u64,
     /// Number of entries added to the table of prefixes.
     pub prefixes_created: u64,
 }
 
-/// The connection counts that one server process reports.
+/// A ledger: the connection counts that one server process reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     /// Time of the server's last heartbeat, in nanoseconds.
     pub heartbeat_ns: u64,
     /// Number of open connections of each source.
     pub connections: HashMap<SourceKey, u32>,
-    /// Number of connections that were ever opened, by the key of the source's cell
-    /// ([`Model::cell`]).
+    /// Number of connections that were ever opened. Several sources can share one counter: the key
+    /// is the source that represents all of them ([`Model::cell`]).
     pub opened: HashMap<SourceKey, u32>,
-    /// Bit set of quota groups. If bit i is set, the ledger's counts for quota group i are ignored.
+    /// Bit set of quota groups for which the ledger's counts are ignored: bit `i` is for quota
+    /// group `i`.
     pub barred: u64,
-    /// True if the server was removed from its slot. The ledger is then ignored.
+    /// True if the server was removed from its slot. The whole ledger is then ignored.
     pub taken_out: bool,
 }
 
 impl Ledger {
-    /// Returns `true` if the ledger's counts for a quota group are valid.
+    /// Returns `true` if the ledger's counts for this quota group are valid.
     fn is_of(&self, group: u32) -> bool {
         !self.taken_out && self.barred >> (group & 63) & 1 == 0
     }
 }
 
-/// Number of admitted handshakes of a source that are not known to be complete (section 7).
+/// Number of admitted handshakes of a source that are not known to be complete (policy.md section
+/// 7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Attempts {
-    /// The current period, modulo 2^16. `recent` counts the handshakes of this period.
+    /// The current period, modulo 2^16. `recent` counts the handshakes that were admitted in it.
     period: u64,
-    /// Handshakes of the previous period.
+    /// Number of handshakes that were admitted in the previous period.
     earlier: u64,
     recent: u64,
-    /// Number of opened connections when that number was last read.
+    /// The number of opened connections when it was last read from the ledgers.
     opened_seen: u32,
 }
 
 impl Attempts {
-    /// Removes expired handshakes, and handshakes that have become connections. Returns the number
-    /// that is left.
+    /// Removes handshakes that have expired or have become connections. Returns how many are still
+    /// in progress.
     fn look(&mut self, opened: u32, handshake_ns: u64, now: u64) -> u64 {
         let period = now / handshake_ns.max(1) % (1 << 16);
         if period != self.period {
@@ -131,16 +136,16 @@ impl Attempts {
     }
 }
 
-/// State of a service with adaptive Retry (section 8).
+/// State of adaptive Retry for one service (policy.md section 8).
 #[derive(Clone, Copy, Debug, Default)]
 struct Adaptive {
-    /// Bucket that openings without a token are charged to.
+    /// Bucket for the rate of connection attempts without a token.
     tat: u64,
     asking_until_ns: u64,
     began: u64,
 }
 
-/// Buckets that unknown sources share.
+/// Buckets for the limits that unknown sources share.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stranger {
     packets_tat: u64,
@@ -148,12 +153,12 @@ struct Stranger {
     versions_tat: u64,
 }
 
-/// Knowledge about the source of a packet.
+/// The gateway's knowledge about the source of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     /// The source is on the allow list.
     Exempt,
-    /// The packet has a valid token.
+    /// The packet has a valid token, which validates the source's address.
     Proved,
     Unproved,
 }
@@ -164,29 +169,30 @@ struct Fragmented {
     dropped: bool,
 }
 
-/// The gateway in plain Rust, with its configuration and its state. See [`Model::judge`].
+/// A model of the gateway in plain Rust, with its configuration and its state. See
+/// [`Model::judge`].
 #[derive(Clone, Debug, Default)]
 pub struct Model {
-    /// The configuration. It may change between packets.
+    /// The configuration. A caller may change it between packets.
     pub config: Config,
     /// The deny and allow lists.
     pub acl: Acl,
-    /// The ledgers of the gateway's servers.
+    /// The ledgers of all servers behind the gateway.
     pub ledgers: Vec<Ledger>,
-    /// Bit set of quota groups for each slot. If bit i is set, a server of quota group i had the
-    /// slot, and every server that ever had the slot is known to be dead.
+    /// For each slot of a server, a bit set of quota groups. Bit `i` is set if every server that
+    /// ever had the slot is known to be dead, and one of them served quota group `i`.
     pub dead: [u64; 16],
-    /// Seed of the hash that assigns the receivers of stateless resets to shares.
+    /// Seed of the hash that divides the receivers of stateless resets into shares.
     pub seed: u64,
     /// The host's addresses, or `None` while they are unknown.
     pub own: Option<Own>,
-    /// The keys of Retry tokens. If it is `None`, no token is valid.
+    /// The keys of Retry tokens and connection IDs. If it is `None`, no token is valid.
     pub ring: Option<KeyRing>,
-    /// Maps all sources that share a cell of the ledgers to one of them (section 7). If it is
-    /// `None`, no sources share a cell.
+    /// Maps all sources that share one counter cell of the ledgers to one of these sources
+    /// (policy.md section 7). If it is `None`, no two sources share a cell.
     pub cell: Option<fn(&SourceKey) -> SourceKey>,
-    /// Maps all unknown sources that share buckets to one of them (section 11). If it is `None`, no
-    /// sources share buckets.
+    /// Maps all unknown sources that share buckets to one of these sources (policy.md section 11).
+    /// If it is `None`, no two sources share buckets.
     pub stranger: Option<fn(&SourceKey) -> SourceKey>,
     sources: HashMap<SourceKey, SourceState>,
     strangers: HashMap<SourceKey, Stranger>,
@@ -194,17 +200,17 @@ pub struct Model {
     prefixes: HashMap<PrefixKey, u64>,
     fragments: HashMap<FragmentKey, Fragmented>,
     new_per_service: HashMap<usize, u64>,
-    // Each kind of answer has its own bucket, with the rate answers_per_service.
+    // Each kind of answer has its own bucket, whose rate is `answers_per_service`.
     retries_per_service: HashMap<usize, u64>,
     negotiations_per_service: HashMap<usize, u64>,
-    // This bucket has the rate new_per_service.
+    // This bucket, for packets of unknown versions, has the rate `new_per_service`.
     versions_per_service: HashMap<usize, u64>,
     resets_per_service: HashMap<usize, u64>,
     resets_by_share: HashMap<(usize, u64), u64>,
     packets_per_service: HashMap<usize, u64>,
     unproven_per_service: HashMap<usize, u64>,
     adaptive: HashMap<usize, Adaptive>,
-    /// True if the packet being judged begins with its IP header.
+    /// True if the packet that is being judged begins with its IP header.
     no_ethernet: bool,
     /// The frame that answers the last packet, or `None` if the last packet was not answered.
     answer: Option<Vec<u8>>,
@@ -213,19 +219,19 @@ pub struct Model {
 }
 
 impl Model {
-    /// Creates a gateway without any state.
+    /// Creates a model that has not seen any packet.
     pub fn new(config: Config) -> Self {
         Model { config, ..Model::default() }
     }
 
-    /// Judges a frame that arrives at `now`, in nanoseconds. `now` must not be earlier than for the
-    /// previous frame.
+    /// Judges a frame that arrives at the time `now`, in nanoseconds. `now` must not be earlier
+    /// than the time of the previous frame.
     pub fn judge(&mut self, frame: &[u8], now: u64) -> Outcome {
         self.judge_as(frame, Arrival::default(), now)
     }
 
-    /// Judges a packet that arrives in the form `arrival`, which may be a batch or have no Ethernet
-    /// header.
+    /// Judges a packet that arrives at the time `now` in the form `arrival`: it may be a batch, or
+    /// have no Ethernet header.
     pub fn judge_as(&mut self, packet: &[u8], arrival: Arrival, now: u64) -> Outcome {
         self.answer = None;
         self.no_ethernet = arrival.no_ethernet;
@@ -262,13 +268,13 @@ impl Model {
         self.answer.as_deref()
     }
 
-    /// Returns every source seen.
+    /// Returns all sources in the table, with their states.
     pub fn sources(&self) -> &HashMap<SourceKey, SourceState> {
         &self.sources
     }
 
-    /// Returns the state of adaptive Retry for a service: how often it has begun to ask for tokens,
-    /// and the time in nanoseconds until which it asks.
+    /// Returns the state of adaptive Retry for a service: how many times it has begun to require
+    /// tokens, and the time in nanoseconds until which it requires them.
     pub fn asking(&self, service: usize) -> (u64, u64) {
         self.adaptive.get(&service).map_or((0, 0), |state| (state.began, state.asking_until_ns))
     }
@@ -283,17 +289,17 @@ impl Model {
         self.tallies
     }
 
-    /// Returns the number of handshakes in the table. Handshakes that took too long count, too.
+    /// Returns the number of handshakes in the table, including those that have expired.
     pub fn handshakes(&self) -> usize {
         self.handshakes.len()
     }
 
-    /// Removes every handshake, as if newer ones had evicted them.
+    /// Removes all handshakes from the table, as if newer ones had evicted them.
     pub fn forget_handshakes(&mut self) {
         self.handshakes.clear();
     }
 
-    /// Returns the source that `addr` belongs to. `scope` is a quota group or the index of a
+    /// Returns the source to which `addr` belongs. `scope` is a quota group or the index of a
     /// service.
     pub fn source_key(&self, addr: IpAddr, scope: u32) -> SourceKey {
         let leading = match addr {
@@ -317,8 +323,8 @@ impl Model {
         self.ledgers.iter().filter(counts)
     }
 
-    /// Returns the number of connections of a source, over all ledgers whose heartbeat is younger
-    /// than the lease. The result is at most 2^32 - 1.
+    /// Returns the number of open connections of a source: the sum over all ledgers whose heartbeat
+    /// is younger than the lease. The result is at most 2^32 - 1.
     pub fn connections(&self, source: &SourceKey, now: u64) -> u64 {
         self.live_ledgers(source.scope, now)
             .filter_map(|ledger| ledger.connections.get(source))
@@ -326,8 +332,8 @@ impl Model {
             .into()
     }
 
-    /// Returns the number of connections that were ever opened in the source's cell, over all
-    /// ledgers whose heartbeat is younger than the lease.
+    /// Returns how many connections were ever opened by the sources that share a counter cell with
+    /// `source`: the sum over all ledgers whose heartbeat is younger than the lease.
     fn opened_ever(&self, source: &SourceKey, now: u64) -> u32 {
         let cell = self.cell.map_or(*source, |cell| cell(source));
         self.live_ledgers(source.scope, now)
@@ -339,8 +345,8 @@ impl Model {
         self.config.services.get(number).filter(|service| service.enabled).cloned()
     }
 
-    /// Returns `true` if a service has a listener with exactly this destination address. Wildcards
-    /// do not count.
+    /// Returns `true` if a listener of a service has exactly this destination address and port.
+    /// Wildcard listeners do not count.
     fn names(&self, d: &Datagram<'_>) -> bool {
         let named = Listener { addr: d.dst, port: d.dport };
         !d.dst.is_unspecified()
@@ -427,8 +433,8 @@ impl Model {
         let (reason, unproved) = first.map_or((Reason::Batch, false), |first| {
             self.decide(number, &service, frame, &first, now)
         });
-        // If the UDP length is invalid, the IP length counts instead. Bytes that did not arrive do
-        // not count.
+        // If the UDP length is invalid, the length of the IP payload is counted instead. Bytes that
+        // are not in the frame are not counted.
         let bytes = datagram.payload.map_or(datagram.ip_payload_len, |p| p.data.len()) as u64;
         let packets = if is_batch { bytes.div_ceil(segment as u64) } else { 1 };
         if !unproved {
@@ -446,8 +452,8 @@ impl Model {
         Outcome::Service(verdict)
     }
 
-    /// Updates the statistics of the source. No entry is created for a packet that was dropped
-    /// before its source mattered, nor for the later fragments of such a packet.
+    /// Updates what is recorded about the source. No entry is created for a packet that was dropped
+    /// before its source was considered, nor for the later fragments of such a packet.
     fn record(&mut self, key: SourceKey, reason: Reason, (packets, bytes): (u64, u64), now: u64) {
         use Reason::{BadSource, BadUdp, Batch, Denied, Fragment, LaterFragment};
         let makes_no_entry =
@@ -484,8 +490,8 @@ impl Model {
         })
     }
 
-    /// Returns the reason of the verdict. The second value is `true` if the packet is charged to no
-    /// source, because its address may be forged.
+    /// Returns the reason of the verdict. The second value is `true` if the packet does not count
+    /// against its source, because its source address may be forged.
     fn decide(
         &mut self,
         number: usize,
@@ -555,8 +561,9 @@ impl Model {
         (reason, unknown)
     }
 
-    /// Checks connection IDs, unknown sources, and address validation. Returns whether the packet
-    /// has a valid token, or the reason for which the gateway drops or answers it.
+    /// Checks the connection ID, the limits for unknown sources, and the validation of the client's
+    /// address. Returns whether the packet has a valid token, or the reason for which the gateway
+    /// drops or answers it.
     fn ask_for_more(
         &mut self,
         number: usize,
@@ -580,7 +587,7 @@ impl Model {
         }
     }
 
-    /// Judges a packet of a version that the service does not accept (section 9).
+    /// Judges a packet whose version the service does not accept (policy.md section 9).
     fn judge_unknown_version(
         &mut self,
         number: usize,
@@ -618,7 +625,7 @@ impl Model {
         Reason::NewVersion
     }
 
-    /// Answers a packet of a version that the service does not accept with Version Negotiation.
+    /// Answers a packet whose version the service does not accept with Version Negotiation.
     fn negotiate(
         &mut self,
         number: usize,
@@ -638,8 +645,9 @@ impl Model {
         Reason::VersionNegotiationSent
     }
 
-    /// Returns `true` if no server of the service can have made the packet's connection ID, or if
-    /// the packet is 0-RTT without an attempt in progress (section 10).
+    /// Returns `true` if no server of the service can have made the packet's connection ID. Also
+    /// returns `true` for a 0-RTT packet that belongs to no attempt in progress (policy.md section
+    /// 10).
     fn is_forged_id(
         &mut self,
         number: usize,
@@ -669,15 +677,15 @@ impl Model {
         }
     }
 
-    /// Charges a packet that would pass to its service (section 11). Returns `false` if the rate of
-    /// the service is exceeded.
+    /// Charges a packet that would pass to the rate of its service (policy.md section 11). Returns
+    /// `false` if that rate is exceeded.
     fn has_room(&mut self, number: usize, service: &Service, packets: u64, now: u64) -> bool {
         let tat = self.packets_per_service.entry(number).or_insert(0);
         service.packets_per_service.charge(tat, packets, now)
     }
 
-    /// Returns `true` if the packet does not open a connection, its source is unknown, and the
-    /// bucket for such packets is empty (section 11).
+    /// Returns `true` if the packet comes from an unknown source, does not open a connection, and
+    /// the bucket for such packets is empty (policy.md section 11).
     fn is_unproven(
         &mut self,
         number: usize,
@@ -708,8 +716,8 @@ impl Model {
         self.strangers.entry(shared).or_default()
     }
 
-    /// Judges a packet of an established connection to a service that answers for dead servers
-    /// (section 14).
+    /// Judges a packet of an established connection, for a service that answers in the name of dead
+    /// servers (policy.md section 14).
     fn reset_for_the_dead(
         &mut self,
         number: usize,
@@ -738,16 +746,16 @@ impl Model {
         Reason::ResetSent
     }
 
-    /// Returns `true` if every server that had a slot is dead, and one of them served the quota
-    /// group (section 14).
+    /// Returns `true` if every server that had the slot `place` is dead, and one of them served the
+    /// quota group (policy.md section 14).
     fn is_dead(&self, place: u8, group: u32) -> bool {
         let place = usize::from(place);
         let dead = self.dead.get(place).is_some_and(|groups| groups >> (group & 63) & 1 == 1);
         dead && self.ledgers.get(place).is_none_or(|ledger| ledger.taken_out)
     }
 
-    /// Returns whether an Initial has a valid token, or the reason for which the gateway drops or
-    /// answers it (section 8). An Initial of an admitted attempt needs no token.
+    /// Returns whether an Initial packet has a valid token, or the reason for which the gateway
+    /// drops or answers it (policy.md section 8). A packet of an admitted attempt needs no token.
     fn ask_for_proof(
         &mut self,
         number: usize,
@@ -788,8 +796,8 @@ impl Model {
         Err(if self.answer.is_some() { Reason::RetrySent } else { Reason::Unproved })
     }
 
-    /// Charges one more opening without a token. Returns `true` if adaptive Retry asks for tokens
-    /// now.
+    /// Charges one more connection attempt without a token. Returns `true` if adaptive Retry now
+    /// requires tokens.
     fn asks(&mut self, number: usize, service: &Service, now: u64) -> bool {
         let state = self.adaptive.entry(number).or_default();
         let asked = now < state.asking_until_ns;
@@ -815,7 +823,8 @@ impl Model {
         RetryToken::open(ring, now_ms, client, opening.dcid.as_bytes(), token)
     }
 
-    /// Applies steps 10 to 12: the strict quota, and the rates of packets and bytes.
+    /// Takes steps 10 to 12 of policy.md section 2: the strict quota, and the rates of packets and
+    /// bytes.
     fn refuse_source(
         &mut self,
         number: usize,
@@ -848,7 +857,7 @@ impl Model {
         None
     }
 
-    /// Applies steps 13 to 22.
+    /// Takes steps 13 to 22 of policy.md section 2.
     fn decide_quic(
         &mut self,
         number: usize,
@@ -894,7 +903,7 @@ impl Model {
         if proved { Reason::Proved } else { Reason::New }
     }
 
-    /// Applies steps 18 to 21: the quota, and the rates of new connections.
+    /// Takes steps 18 to 21 of policy.md section 2: the quota, and the rates of new connections.
     fn refuse_opening(
         &mut self,
         number: usize,
@@ -935,7 +944,8 @@ impl Model {
 }
 
 impl Model {
-    /// Charges an opening to the prefixes of its source (section 12).
+    /// Charges a new connection to the rates of the prefixes that contain its source. Returns
+    /// `false` if one of these rates is exceeded (policy.md section 12).
     fn has_room_in_prefixes(
         &mut self,
         number: usize,
@@ -964,8 +974,8 @@ pub(super) fn rules(service: &Service) -> Rules {
     }
 }
 
-/// Returns `true` if the address may belong to many hosts. Then no host can answer from this
-/// address.
+/// Returns `true` if the address may belong to many hosts, for example a multicast address. No host
+/// can send an answer from such an address.
 pub(super) fn is_group(dst: IpAddr) -> bool {
     match dst {
         IpAddr::V4(addr) => addr.octets()[0] >= 224,
@@ -973,7 +983,7 @@ pub(super) fn is_group(dst: IpAddr) -> bool {
     }
 }
 
-/// Returns `true` if no host on a network has this address (RFC 6890).
+/// Returns `true` if no host on a network can have this source address (RFC 6890).
 fn is_nobody(src: IpAddr, on_loopback: bool) -> bool {
     match src {
         IpAddr::V4(addr) if addr.is_loopback() => !on_loopback,

@@ -1,27 +1,28 @@
-//! The data plane's reference model: `docs/policy.md` in plain Rust.
+//! The reference model of the gateway's XDP program: `docs/policy.md` in plain Rust.
 //!
 //! It has no I/O, no clock and no BPF. A [`Model`] takes a frame and the time, and returns what the
 //! XDP program must do with the frame. The model was written from the specification, and it parses
-//! QUIC headers with `equic_wire`. So the tests in `tests/` and the fuzz targets compare the
-//! program with code that does not share its mistakes. A running gateway does not use the model.
+//! QUIC headers with `equic_wire`. The tests in `tests/` and the fuzz targets compare the XDP
+//! program with the model, because the two share no code and therefore hardly the same mistakes. A
+//! running gateway does not use the model.
 //!
-//! Start at [`Model::judge`]. The modules are:
+//! Start at [`Model::judge`]. The modules, with the sections of policy.md that they implement:
 //!
-//! * `frame` finds the UDP datagram in a frame (policy.md section 1).
-//! * `quic` classifies the payload (section 3).
+//! * `frame` finds the UDP datagram in a frame (section 1).
+//! * `quic` classifies the UDP payload (section 3).
 //! * `judge` takes the steps of section 2 in order.
 //! * `rate` is the token bucket (section 4).
 //! * `acl` has the deny and allow lists.
-//! * `answer` makes the answers (sections 8 and 9).
+//! * `answer` makes the packets with which the gateway answers (sections 8 and 9).
 //! * `ids` verifies connection IDs (section 10).
 //! * `prefix` has the rates of prefixes (section 12).
 //! * `reset` makes stateless resets (section 14).
 //! * `own` has the addresses of the host (sections 1 and 8).
 //! * `config` has the operator's settings.
 //!
-//! The tables of the model are unbounded: nothing is ever evicted from them.
+//! The tables of the model are unbounded: it never evicts an entry.
 //!
-//! A token bucket of 10 packets per second that lets 2 through at once:
+//! A token bucket for 10 packets per second, with a burst of 2 packets:
 //!
 //! ```
 //! use equic_gateway_model::Rate;
@@ -70,7 +71,7 @@ pub use rate::Rate;
 
 use std::net::IpAddr;
 
-/// Returns the 16 bytes of an address in the tables. IPv4 is written as `::ffff:a.b.c.d`.
+/// Returns an address as the 16 bytes that the tables use. IPv4 is written as `::ffff:a.b.c.d`.
 pub fn address_bytes(addr: IpAddr) -> [u8; 16] {
     match addr {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),

@@ -1,13 +1,14 @@
-//! The form in which a packet arrives, and the decision about it.
+//! How a packet arrives at the gateway, and what the gateway decides about it.
 
 use equic_gateway::Reason;
 
-/// The form of a packet. The default is one Ethernet frame with one datagram.
+/// The form in which a packet arrives. The default is one Ethernet frame with one UDP datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
-    /// True if the packet begins with its IP header.
+    /// True if the packet has no Ethernet header, and begins with its IP header.
     pub no_ethernet: bool,
-    /// Length in bytes of each datagram of a batch except the last. 0 if the packet is not a batch.
+    /// Length in bytes of the datagrams in a batch. The last datagram may be shorter. 0 if the
+    /// packet is not a batch.
     pub segment: usize,
 }
 
@@ -28,8 +29,8 @@ pub struct Verdict {
 pub enum Outcome {
     /// The frame is not for a service. It passes and is not counted.
     Foreign,
-    /// The frame has headers that the host may parse and the gateway cannot. It is counted, and
-    /// dropped if the configuration says so.
+    /// The frame has headers that the host may parse but the gateway cannot. It is counted, and
+    /// dropped if `drop_deep_headers` is set.
     DeepHeaders {
         /// True if the packet is dropped.
         dropped: bool,

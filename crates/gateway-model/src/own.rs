@@ -1,24 +1,25 @@
-//! The host's own addresses (policy.md section 1, "Packets that pass through", and section 8, "Who
-//! is answered").
+//! The host's own addresses. They decide which packets pass through to other hosts (policy.md
+//! section 1, "Packets that pass through"), and which senders the gateway may answer (section 8,
+//! "Who is answered").
 
 use super::frame::Datagram;
 use super::judge::is_group;
 use std::net::IpAddr;
 
-/// The known addresses of a host.
+/// The addresses that a host is known to have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Own {
     /// Its addresses.
     pub addrs: Vec<IpAddr>,
-    /// Broadcast addresses of its networks.
+    /// Broadcast addresses of the host's networks.
     pub broadcasts: Vec<IpAddr>,
-    /// Link-layer addresses that the host receives frames at.
+    /// Link-layer addresses at which the host receives frames.
     pub macs: Vec<[u8; 6]>,
-    /// True if the host may forward packets to other hosts. Its routes are not modelled.
+    /// True if the host may forward packets to other hosts. The model does not know its routes.
     pub transit: bool,
 }
 
-/// Link-layer destination and source of a packet.
+/// The link-layer destination and source of a frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Macs {
     to: [u8; 6],
@@ -38,9 +39,8 @@ fn is_group_mac(mac: [u8; 6]) -> bool {
 }
 
 impl Own {
-    /// Returns `true` if a frame is for another host. `named` means that a service has a listener
-    /// with exactly this destination address. `macs` is `None` if the packet has no Ethernet
-    /// header.
+    /// Returns `true` if a frame is for another host. `named` means that a listener of a service
+    /// has exactly this destination address. `macs` is `None` if the packet has no Ethernet header.
     pub(super) fn passes_through(&self, macs: Option<Macs>, dst: IpAddr, named: bool) -> bool {
         let foreign =
             macs.is_some_and(|macs| !is_group_mac(macs.to) && !self.macs.contains(&macs.to));
@@ -61,7 +61,7 @@ impl Own {
 }
 
 /// Returns `true` if the gateway can answer the sender of a datagram. `own` has the host's
-/// addresses, or is `None` while they are unknown. `macs` is `None` if the packet has no Ethernet
+/// addresses, and is `None` while they are unknown. `macs` is `None` if the packet has no Ethernet
 /// header.
 pub(super) fn can_answer(
     own: Option<&Own>,

@@ -1,32 +1,34 @@
-//! Rates of new connections for the prefixes of a source (policy.md section 12).
+//! Rates of new connections for the address prefixes that contain a source (policy.md section 12).
 
 use super::address_bytes;
 use super::rate::Rate;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Rates of new connections. Each applies to every prefix of one length.
+/// Rates of new connections, one for each prefix length. A rate applies to every prefix of its
+/// length separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrefixRates {
-    /// Rate for one IPv4 address.
+    /// Rate for each IPv4 address.
     pub v4_32: Rate,
-    /// Rate for one IPv4 /24.
+    /// Rate for each IPv4 /24.
     pub v4_24: Rate,
-    /// Rate for one IPv6 /64.
+    /// Rate for each IPv6 /64.
     pub v6_64: Rate,
-    /// Rate for one IPv6 /56.
+    /// Rate for each IPv6 /56.
     pub v6_56: Rate,
-    /// Rate for one IPv6 /48.
+    /// Rate for each IPv6 /48.
     pub v6_48: Rate,
-    /// Rate for one IPv6 /32.
+    /// Rate for each IPv6 /32.
     pub v6_32: Rate,
 }
 
-/// The part of an IPv6 address that identifies a client (policy.md section 2).
+/// Which part of an IPv6 address identifies a client (policy.md section 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Span {
     /// Its prefix.
     Prefix,
-    /// The IPv4 address at the end of the IPv6 address, because it has NAT64's well-known prefix.
+    /// The last 32 bits, which are an IPv4 address, because the IPv6 address has NAT64's well-known
+    /// prefix.
     Ipv4,
     /// The whole address.
     Whole,
@@ -42,12 +44,13 @@ impl Span {
     }
 }
 
-/// A prefix in a service: the index of the service, the length of the prefix within 128 bits, and
-/// the prefix.
+/// An address prefix of sources of a service: the index of the service, the length of the prefix
+/// (as part of 128 bits), and the prefix itself.
 pub(super) type PrefixKey = (usize, u32, u128);
 
 impl PrefixRates {
-    /// Returns the prefixes of an address for which the service has a rate, the longest first.
+    /// Returns all prefixes that contain the address and for which the service has a rate, the
+    /// longest first.
     pub(super) fn buckets(&self, service: usize, addr: IpAddr) -> Vec<(PrefixKey, Rate)> {
         let span = match addr {
             IpAddr::V4(_) => Span::Ipv4,

@@ -1,7 +1,7 @@
 //! Classifies the QUIC packets at the start of a UDP payload (policy.md section 3).
 //!
-//! `equic_wire` parses headers and integers. This module applies the policy to them, for a payload
-//! of which the frame may hold only the beginning.
+//! `equic_wire` parses headers and integers, and this module applies the policy to them. The frame
+//! may contain only the beginning of the UDP payload.
 
 use super::config::TakenVersions;
 use equic_gateway::Reason;
@@ -15,12 +15,13 @@ pub use equic_wire::ConnectionId;
 const MIN_SHORT_PACKET: usize = 21; // RFC 9000 s.10.3
 const MAX_FURTHER_PACKETS: usize = 3;
 
-/// A UDP payload. The frame may hold only its beginning (a first IP fragment).
+/// A UDP payload. If the packet is the first of several IP fragments, only the beginning of the
+/// payload is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Payload<'a> {
-    /// The available bytes, at most `length`.
+    /// The available bytes. There are at most `length` of them.
     pub data: &'a [u8],
-    /// The length in bytes, according to the UDP header.
+    /// The length of the whole payload in bytes, according to the UDP header.
     pub length: usize,
 }
 
@@ -30,7 +31,8 @@ impl<'a> Payload<'a> {
         Payload { data, length: data.len() }
     }
 
-    /// Returns the payload after its first `n` bytes, or `None` if it has fewer.
+    /// Returns the rest of the payload after its first `n` bytes, or `None` if fewer than `n` bytes
+    /// are available.
     fn behind(self, n: usize) -> Option<Payload<'a>> {
         let length = self.length.checked_sub(n)?;
         Some(Payload { data: self.data.get(n..).unwrap_or(&[]), length })
@@ -44,9 +46,9 @@ pub struct Rules {
     pub require_fixed_bit: bool,
     /// Versions that the service accepts.
     pub versions: TakenVersions,
-    /// If `true`, a packet of any other version is malformed, unless such packets are answered.
+    /// If `true`, a packet of any other version is malformed, unless `version_negotiation` is set.
     pub refuse_unknown_versions: bool,
-    /// If `true`, packets of other versions are answered.
+    /// If `true`, packets of other versions are answered with Version Negotiation.
     pub version_negotiation: bool,
     /// If `true`, Retry and Version Negotiation packets are well-formed.
     pub also_client: bool,
@@ -63,7 +65,7 @@ impl Rules {
     }
 }
 
-/// An Initial, which may open a connection.
+/// An Initial packet that may open a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// The version field of the header.
@@ -87,18 +89,19 @@ pub enum Class {
     Handshake(ConnectionId),
     /// 0-RTT packet, with its Source Connection ID.
     Early(ConnectionId),
-    /// A Retry or Version Negotiation packet to a client.
+    /// A Retry or Version Negotiation packet, which a server sends to a client.
     Other,
     /// Initial.
     Opening(Opening),
-    /// Any long header of an unknown version.
+    /// A packet with a long header of an unknown version.
     UnknownVersion,
 }
 
-/// Classifies a UDP payload by its first packet, and by the packets coalesced with it.
+/// Classifies a UDP payload by its first packet and the packets that follow it in the same
+/// datagram.
 ///
 /// # Errors
-/// Returns the reason for which a malformed datagram is dropped.
+/// If the datagram is malformed, returns the reason for which the gateway drops it.
 pub fn classify(payload: Payload<'_>, rules: &Rules) -> Result<Class, Reason> {
     if payload.length == 0 {
         return Err(Reason::Empty);
@@ -153,10 +156,11 @@ fn is_handshake(version: KnownVersion, first_byte: u8) -> bool {
     matches!(LongPacketType::of_first_byte(version, first_byte), LongPacketType::Handshake)
 }
 
-/// Searches for an Initial after a 0-RTT or Handshake packet (RFC 9000 s.12.2).
+/// Searches for an Initial packet that follows a 0-RTT or Handshake packet in the same datagram
+/// (RFC 9000 s.12.2).
 ///
 /// # Errors
-/// Fails if no client coalesces such packets, because there are too many of them or one has an
+/// Fails if no client sends such a datagram, because it has too many packets or one of them has an
 /// unknown version.
 fn coalesced(mut behind: Payload<'_>, datagram_len: usize) -> Result<Option<Opening>, Reason> {
     if datagram_len < MIN_INITIAL_DATAGRAM {
@@ -176,8 +180,8 @@ fn coalesced(mut behind: Payload<'_>, datagram_len: usize) -> Result<Option<Open
             Kind::Initial(token) if length >= MIN_PROTECTED_LEN && !has_long_id(&header) => {
                 return Ok(Some(opening(&header, token.in_a(datagram_len))));
             }
-            // A receiver discards an Initial that is too short or has a long ID, and continues
-            // after it.
+            // A receiver discards an Initial packet that is too short or has a long connection ID,
+            // and continues with the next packet.
             Kind::Initial(_) | Kind::Other | Kind::Retry => behind = packet.behind,
         }
     }
@@ -195,8 +199,8 @@ enum Kind {
     Retry,
 }
 
-/// Position of a token: its length, and the number of bytes from its first byte to the end of the
-/// datagram.
+/// Position of a token: its length, and the number of bytes from the token's first byte to the end
+/// of the datagram.
 #[derive(Clone, Copy)]
 struct Token {
     length: usize,
@@ -210,16 +214,16 @@ impl Token {
     }
 }
 
-/// A long-header packet of version 1 or 2, and the rest of the datagram.
+/// A packet of version 1 or 2 with a long header, and the rest of the datagram.
 struct Packet<'a> {
     kind: Kind,
-    /// The Length field, or `None` for a Retry packet, which has none.
+    /// The value of the Length field, or `None` for a Retry packet, which has no such field.
     length: Option<usize>,
     behind: Payload<'a>,
 }
 
-/// Returns the version-independent header and the payload after it, or `None` if the header is
-/// truncated.
+/// Returns the version-independent part of a long header and the payload after it, or `None` if the
+/// header is truncated.
 fn long_header(payload: Payload<'_>) -> Option<(LongInvariant<'_>, Payload<'_>)> {
     let header = LongInvariant::parse(payload.data).ok()?;
     let behind = payload.behind(payload.data.len() - header.rest.len())?;
@@ -236,8 +240,8 @@ fn opening(header: &LongInvariant<'_>, (token_at, token_len): (usize, usize)) ->
     }
 }
 
-/// Applies rules 5 to 9 of policy.md section 3, except for the check of a minimum Length. The
-/// caller refuses a Retry.
+/// Applies rules 5 to 9 of policy.md section 3, except for the check of a minimum Length. Accepts
+/// Retry packets, so the caller must reject them.
 fn parse_known<'a>(
     version: KnownVersion,
     header: &LongInvariant<'a>,
@@ -275,8 +279,8 @@ fn parse_lengths<'a>(
     Ok(Packet { kind, length: Some(length), behind })
 }
 
-/// Returns a length (RFC 9000 s.16) and the payload after it, or `None` if the frame ends inside
-/// it.
+/// Reads a variable-length integer (RFC 9000 s.16). Returns it as a length with the payload after
+/// it, or `None` if the available bytes end inside the integer.
 fn varint(payload: Payload<'_>) -> Option<(usize, Payload<'_>)> {
     let mut reader = Reader::new(payload.data);
     let length = reader.varint().ok()?.as_len();

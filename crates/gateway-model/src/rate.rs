@@ -1,15 +1,18 @@
-//! Token buckets, each in one word: the generic cell rate algorithm (policy.md section 4).
+//! Token buckets whose state is a single 64-bit number: the generic cell rate algorithm (policy.md
+//! section 4).
 
 /// Number of fraction bits of [`Rate::cost_ns`].
 const RATE_SHIFT: u32 = 20;
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
-/// The rate and burst of one token bucket. If `cost_ns` is 0, the rate is unlimited.
+/// The rate and the burst of a token bucket. If `cost_ns` is 0, there is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
-    /// Cost of one unit in nanoseconds, as a fixed-point number with 20 fraction bits.
+    /// Time in nanoseconds in which the bucket gains one unit, as a fixed-point number with 20
+    /// fraction bits.
     pub cost_ns: u64,
-    /// Time in nanoseconds by which the theoretical arrival time may be ahead of the current time.
+    /// Maximum time in nanoseconds by which the bucket's theoretical arrival time may be ahead of
+    /// the current time.
     pub burst_ns: u64,
 }
 
@@ -28,15 +31,16 @@ impl Rate {
         Rate { cost_ns: saturate(cost), burst_ns: saturate(burst) }
     }
 
-    /// Charges `units` at `now` (in nanoseconds) to the bucket with the theoretical arrival time
-    /// `tat`. Returns `false` if the bucket has no room. In that case, `tat` changes only if a
-    /// slower rate had left it further ahead than this rate's burst.
+    /// Charges `units` at the time `now` (in nanoseconds) to the bucket whose theoretical arrival
+    /// time is `tat`. Returns `false` if the bucket has no room for them. In that case, `tat`
+    /// usually stays the same. It is only reduced if a slower rate, which applied before, had left
+    /// it further ahead than the burst of this rate allows.
     pub fn charge(&self, tat: &mut u64, units: u64, now: u64) -> bool {
         self.charge_ns(tat, self.cost_of(units), now)
     }
 
-    /// Charges like [`Rate::charge`]. However, an idle bucket always has room, even if `units`
-    /// exceed the burst.
+    /// Charges like [`Rate::charge`], but a full bucket always has enough, even if `units` exceeds
+    /// the burst.
     pub(super) fn charge_at_most_all(&self, tat: &mut u64, units: u64, now: u64) -> bool {
         self.charge_ns(tat, self.cost_of(units).min(self.burst_ns), now)
     }

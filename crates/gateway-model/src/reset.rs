@@ -1,4 +1,4 @@
-//! Stateless resets for dead servers (policy.md section 14).
+//! Stateless resets that the gateway sends in the name of dead servers (policy.md section 14).
 
 use super::ids;
 use super::quic::{ConnectionId, Payload};
@@ -6,18 +6,19 @@ use equic_token::KeyRing;
 use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
 
-/// Length in bytes of the shortest reset: five unpredictable bytes and the token (RFC 9000 s.10.3).
+/// Length in bytes of the shortest stateless reset: five unpredictable bytes and the token (RFC
+/// 9000 s.10.3).
 const SHORTEST: usize = 21;
 const LONGEST: usize = 64;
 const TOKEN: usize = 16;
-/// Number of words of unpredictable bytes.
+/// Number of 64-bit words of unpredictable bytes that are computed for a stateless reset.
 const WORDS: u8 = 6;
-/// Divisor of the rate for each share of the receivers: a share has one eighth of the service's
-/// rate.
+/// The receivers of stateless resets are divided into shares. The rate of each share is the rate of
+/// the service divided by this number.
 pub(super) const SHARE_PART: u64 = 8;
 const SHARES: u64 = 64;
 
-/// A short header packet that a reset can answer.
+/// A packet with a short header that a stateless reset can answer.
 pub(super) struct Question<'a> {
     ring: &'a KeyRing,
     id: ConnectionId,
@@ -29,7 +30,7 @@ pub(super) struct Question<'a> {
 
 impl<'a> Question<'a> {
     /// Reads a packet. Returns `None` if the packet is too short, or if its connection ID was not
-    /// made with the ring.
+    /// made with a key of the ring.
     pub(super) fn read(ring: &'a KeyRing, payload: Payload<'_>) -> Option<Question<'a>> {
         if payload.length <= SHORTEST {
             return None;
@@ -40,7 +41,8 @@ impl<'a> Question<'a> {
         Some(Question { ring, id, behind, length: payload.length, place })
     }
 
-    /// Returns the stateless reset for a connection to a service at this time.
+    /// Returns the stateless reset that answers the packet if it was sent to `service` at the time
+    /// `now`.
     pub(super) fn answer(&self, service: &str, now: u64) -> Option<Vec<u8>> {
         let token = ids::format()?.reset_token(self.ring, service, self.id.as_bytes()).ok()?;
         let key = key_of(self.ring, self.id.as_bytes()[0] >> 5)?;
@@ -75,7 +77,7 @@ fn key_of(ring: &KeyRing, epoch: u8) -> Option<[u8; 16]> {
     ring.to_bytes().get(at..)?.first_chunk().copied()
 }
 
-/// Returns the share of resets that a receiver belongs to, based on the address of its source.
+/// Returns the share of receivers to which a source address belongs.
 pub(super) fn share(seed: u64, source: &[u8; 16]) -> u64 {
     fn mix(mut x: u64) -> u64 {
         x ^= x >> 33;

@@ -1,4 +1,4 @@
-//! Tests that the tables in `tests/` cannot express: arithmetic, and arbitrary bytes.
+//! Tests of arithmetic and of arbitrary bytes, which the packet tables in `tests/` cannot express.
 
 use super::*;
 use equic_gateway::Reason;
@@ -13,8 +13,8 @@ fn a_bucket_passes_its_burst_whatever_the_rate() {
             let bucket = Rate::per_second(rate, burst);
             let mut tat = 0;
             let passed = (0..burst + 1).filter(|_| bucket.charge(&mut tat, 1, SECOND)).count();
-            // Costs are truncated to whole nanoseconds. If a unit costs about 10 ns, this lets a
-            // few more units in a thousand pass.
+            // The cost of a unit is truncated to whole nanoseconds. If a unit costs about 10 ns,
+            // the bucket therefore passes a few more units in a thousand.
             let exact = rate < SECOND / 1_000;
             assert!(passed as u64 >= burst, "rate {rate} burst {burst}: {passed}");
             assert!(!exact || passed as u64 == burst, "rate {rate} burst {burst}: {passed}");
@@ -95,18 +95,18 @@ fn lengths_beyond_the_family_are_cut() {
     assert_eq!(model.source_key(addr, 0).addr, address_bytes(addr));
 }
 
-/// Returns a model with a service that listens everywhere.
+/// Returns a model with a service that listens on one port of every address.
 fn model() -> Model {
     let any4 = Listener { addr: Ipv4Addr::UNSPECIFIED.into(), port: 443 };
     Model::new(Config {
         services: vec![Service::default()],
-        // The second listener belongs to a service that does not exist.
+        // The second listener refers to a service that does not exist.
         listeners: vec![(any4, 0), (Listener { port: 444, ..any4 }, 7)],
         ..Config::default()
     })
 }
 
-/// Returns IPv4 and UDP headers, and the first bytes of the header of a version 1 Initial.
+/// Returns IPv4 and UDP headers, followed by the first bytes of an Initial packet of version 1.
 fn frame(port: u16, udp_len: u16) -> Vec<u8> {
     let mut frame = vec![0; 12];
     frame.extend([0x08, 0x00, 0x45, 0, 0x04, 0xcc, 0, 0, 0, 0, 64, 17, 0, 0]);

@@ -1,4 +1,4 @@
-//! The CPUs that an experiment can use, and the CPU time that work takes.
+//! Determines which CPUs an experiment can use, and how much CPU time some work takes.
 
 use std::io;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
 /// Returns the CPUs that this process may use, by their numbers in `/proc/cpuinfo`. In a container,
-/// these may be any CPUs of the machine.
+/// these may be any of the machine's CPUs.
 ///
 /// # Errors
 /// Fails with the system's error if the CPUs cannot be determined.
@@ -20,7 +20,7 @@ pub fn allowed_cpus() -> io::Result<Vec<usize>> {
     Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect())
 }
 
-/// Runs `work`. Returns the CPU time that this thread used for it, in seconds.
+/// Runs `work`. Returns the CPU time that this thread spent in it, in seconds.
 ///
 /// # Errors
 /// Returns the error of `work`, or the system's error if the time cannot be read.

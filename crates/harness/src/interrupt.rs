@@ -1,4 +1,4 @@
-//! Experiments that a signal can end early.
+//! Runs experiments that a signal can end early.
 
 use std::io;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use equic_lab::{LabError, cleanup_on_signals};
 
-/// Runs an experiment. If SIGINT, SIGTERM or SIGHUP ends it, its labs are removed and this process
-/// ends, so this function does not return.
+/// Runs an experiment. If the process receives SIGINT, SIGTERM or SIGHUP, the network labs of the
+/// experiment are removed and the process ends. In that case, this function does not return.
 ///
 /// # Errors
 /// Returns the error of `work`, or the system's error if signals cannot be handled.
@@ -16,7 +16,8 @@ where
     E: From<LabError> + From<io::Error>,
 {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    // This call comes first, so that the other thread is certainly running when the flag is set.
+    // This call comes first, so that the thread that cleans up is certainly running when the flag
+    // is set.
     cleanup_on_signals()?;
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -26,8 +27,8 @@ where
     }
     let done = work();
     if interrupted.load(Ordering::Relaxed) {
-        // The thread of `cleanup_on_signals` removes the lab and ends this process. An error of the
-        // work is only a consequence of this, so it is ignored.
+        // A signal arrived. The thread of `cleanup_on_signals` removes the lab and ends this
+        // process. The error of the work is only a consequence of this, so it is ignored.
         loop {
             std::thread::park();
         }

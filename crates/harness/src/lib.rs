@@ -1,11 +1,11 @@
-//! Starts the programs of an experiment, with their network namespace and CPUs. Ends them, and
-//! makes sure that no process is left. The benchmark, the interoperability tests, the demo and the
+//! Starts the programs of an experiment in their network namespaces and on their CPUs. Ends them,
+//! and ensures that no process is left. The benchmark, the interoperability tests, the demo and the
 //! papers' experiments use this crate.
 //!
-//! * [`Program`]: one program, in a process group that ends with it. [`ProcessPlacement`] has its
-//!   namespace, CPUs, environment and priority.
-//! * [`allowed_cpus`]: the available CPUs. [`cpu_seconds`]: the CPU time that work takes.
-//! * [`until_interrupted`]: an experiment whose labs are removed when a signal ends it.
+//! * [`Program`]: a program in its own process group, which is killed when the program ends.
+//!   [`ProcessPlacement`] has the program's namespace, CPUs, environment and priority.
+//! * [`allowed_cpus`]: the available CPUs. [`cpu_seconds`]: the CPU time that some work takes.
+//! * [`until_interrupted`]: runs an experiment, and removes its labs if a signal ends it.
 //!
 //! ```
 //! use std::process::Stdio;

@@ -1,5 +1,5 @@
-//! A program on its own CPUs, in its own process group. At the program's end, the whole group is
-//! killed.
+//! Runs a program on its own CPUs and in its own process group. When the program ends, all
+//! processes of the group are killed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,12 +17,12 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-/// Interval between two checks whether the program has ended.
+/// Time between two checks whether a program has ended.
 const LOOK: Duration = Duration::from_millis(10);
-/// Nice value of a program that yields to all others (setpriority(2)).
+/// Nice value with which a program yields the CPU to all others (setpriority(2)).
 const NICEST: libc::c_int = 19;
 
-/// The environment of a program: its namespace, CPUs, variables, folder and priority.
+/// Where and how a program runs: its namespace, CPUs, variables, folder and priority.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessPlacement<'a> {
     /// Network namespace of the program. `None` means the namespace of this process.
@@ -30,15 +30,15 @@ pub struct ProcessPlacement<'a> {
     /// The CPUs that the program may use. If it is empty, the program may use the CPUs of this
     /// process.
     pub cpus: &'a [usize],
-    /// Variables that are added to the environment of this process.
+    /// Environment variables that the program gets in addition to those of this process.
     pub environment: BTreeMap<String, String>,
     /// Working folder of the program. `None` means the folder of this process.
     pub folder: Option<&'a Path>,
-    /// True if the program runs with the lowest priority.
+    /// If `true`, the program runs with the lowest priority.
     pub nice: bool,
 }
 
-/// A program's standard streams.
+/// The standard streams that a program gets.
 #[derive(Debug)]
 pub struct Streams {
     /// Standard input of the program.
@@ -50,38 +50,39 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// Returns streams that are all `/dev/null`.
+    /// Returns streams that are all connected to `/dev/null`.
     pub fn null() -> Streams {
         Streams { stdin: Stdio::null(), stdout: Stdio::null(), stderr: Stdio::null() }
     }
 }
 
-/// Exit status and resource use of a program that ended.
+/// Exit status and resource use of a program that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
     /// Exit status of the program.
     pub status: ExitStatus,
-    /// User and system time of the program and of the children that it waited for, in seconds.
+    /// CPU time in user and system mode, in seconds. It includes the children for which the program
+    /// has waited.
     pub cpu_seconds: f64,
-    /// Peak memory of the program in bytes, when it was last read.
+    /// Peak memory of the program in bytes, as [`Program::peak_memory`] last read it.
     pub peak_rss: u64,
 }
 
-/// A running program in its own process group. Ctrl-C in the terminal ends only this process, which
-/// then ends its programs in order. Dropping this value kills the group. If this process ends, the
-/// kernel kills the program.
+/// A running program in its own process group. Ctrl-C in the terminal does not reach the program.
+/// It ends only this process, which then ends its programs in order. Dropping this value kills the
+/// group. If this process dies, the kernel kills the program.
 #[derive(Debug)]
 pub struct Program {
     child: Child,
     group: Pid,
-    /// True if the program runs with the lowest priority.
+    /// True if the program currently has the lowest priority.
     yields: AtomicBool,
     ended: Option<Ended>,
     peak: u64,
 }
 
 impl Program {
-    /// Starts a program, given its name and its arguments.
+    /// Starts a program. The first word is its name, and the others are its arguments.
     ///
     /// # Errors
     /// Fails with `InvalidInput` if the name is missing or a CPU does not exist. Otherwise fails as
@@ -123,8 +124,8 @@ impl Program {
                 });
             }
         }
-        // A permanent thread starts the child, because the kernel kills the child when the thread
-        // that started it ends.
+        // A permanent thread starts the program, because the kernel kills the program when the
+        // thread that started it ends.
         let child = equic_lab::spawn(command)?;
         let group = Pid::from_raw(child.id().cast_signed());
         let yields = AtomicBool::new(placement.nice);
@@ -136,43 +137,46 @@ impl Program {
         self.child.id()
     }
 
-    /// Describes what each thread is doing or waiting for, and the CPU time used so far. Use it in
-    /// the message for a program that hangs.
+    /// Describes what each thread of the program is doing or waiting for, and how much CPU time the
+    /// program has used. Include it in the message about a program that hangs.
     pub fn standing(&self) -> String {
         crate::standing::standing(self.pid())
     }
 
-    /// Takes the program's standard input, if it is a pipe and was not taken before.
+    /// Takes the program's standard input. Returns `None` if it is not a pipe, or if it was taken
+    /// before.
     pub fn take_stdin(&mut self) -> Option<ChildStdin> {
         self.child.stdin.take()
     }
 
-    /// Takes the program's standard output, if it is a pipe and was not taken before.
+    /// Takes the program's standard output. Returns `None` if it is not a pipe, or if it was taken
+    /// before.
     pub fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.child.stdout.take()
     }
 
-    /// Takes the program's standard error, if it is a pipe and was not taken before.
+    /// Takes the program's standard error. Returns `None` if it is not a pipe, or if it was taken
+    /// before.
     pub fn take_stderr(&mut self) -> Option<ChildStderr> {
         self.child.stderr.take()
     }
 
-    /// Returns `true` if the program has ended. The program is not reaped, so its process ID is not
-    /// reused.
+    /// Returns `true` if the program has ended. Does not reap the program, so that its process ID
+    /// is not reused.
     pub fn has_ended(&self) -> bool {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         self.ended.is_some()
             || !matches!(waitid(Id::Pid(self.group), flags), Ok(WaitStatus::StillAlive))
     }
 
-    /// Returns the program's result if [`Program::stop`] or [`Program::join`] has returned before,
-    /// otherwise `None`.
+    /// Returns the program's result, or `None` if neither [`Program::stop`] nor [`Program::join`]
+    /// has returned yet.
     pub fn ended(&self) -> Option<Ended> {
         self.ended
     }
 
-    /// Waits until the program has ended, `until` returns `true`, or the deadline has passed.
-    /// Returns `true` if the program has ended.
+    /// Waits until the program has ended, `until` returns `true`, or the deadline passes. Returns
+    /// `true` if the program has ended.
     pub fn wait(&self, deadline: Instant, until: impl Fn() -> bool) -> bool {
         while !self.has_ended() {
             if Instant::now() >= deadline || until() {
@@ -183,8 +187,8 @@ impl Program {
         true
     }
 
-    /// Reads the program's peak memory. The alternative, ru_maxrss, would start with the memory
-    /// that this process had at the fork.
+    /// Reads the program's peak memory from the kernel. It does not use ru_maxrss, because that
+    /// value includes the memory of this process at the fork.
     pub fn peak_memory(&mut self) {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
         let peak = status.ok().and_then(|status| {
@@ -205,7 +209,8 @@ impl Program {
     }
 
     fn set_nice(&self, nice: libc::c_int) -> io::Result<()> {
-        // The priority is set for the whole group, because otherwise only one thread would change.
+        // The priority is set for the whole process group, because otherwise only one thread would
+        // get it.
         // SAFETY: this is a system call on integers. The group belongs to the program, which has
         // not been reaped.
         match unsafe { libc::setpriority(libc::PRIO_PGRP, self.child.id(), nice) } {
@@ -214,16 +219,16 @@ impl Program {
         }
     }
 
-    /// Sends SIGTERM, and does not wait.
+    /// Sends SIGTERM, without waiting for the program to end.
     pub fn terminate(&self) {
-        // After the program was reaped, its process ID may belong to another program.
+        // After the program has been reaped, its process ID may belong to another process.
         if self.ended.is_none() {
             self.signal(Signal::SIGTERM);
         }
     }
 
-    /// Sends SIGTERM unless the program has ended, and SIGKILL after `grace`. Then kills the rest
-    /// of the process group.
+    /// Sends SIGTERM if the program is still running, and SIGKILL if it has not ended after
+    /// `grace`. Then kills the rest of the process group.
     ///
     /// # Errors
     /// Fails with the system's error if the program cannot be waited for.
@@ -236,8 +241,8 @@ impl Program {
             self.signal(Signal::SIGTERM);
             self.wait(Instant::now() + grace, || false);
         }
-        // The signal is sent before the program is reaped. Until then, its process ID cannot belong
-        // to another process.
+        // The group is killed before the program is reaped. Until then, its process ID cannot
+        // belong to another process.
         self.signal(Signal::SIGKILL);
         let (status, cpu_seconds) = wait4(self.group)?;
         let ended = Ended { status, cpu_seconds, peak_rss: self.peak };
@@ -255,19 +260,19 @@ impl Program {
         self.stop(Duration::ZERO)
     }
 
-    /// Sends a signal that ends the program. Restores the program's priority first, for the
-    /// following reason. A process that waits for a child spins in the kernel while the child's
-    /// last thread removes its entries of `/proc`. With the lowest priority, Linux 6.18 gives that
-    /// thread almost no time, because the thread has left the process's scheduling group. The wait
-    /// would then take up to twenty seconds.
+    /// Sends a signal that ends the program, and first restores the program's normal priority. The
+    /// reason is that a process that waits for a child spins in the kernel while the child's last
+    /// thread removes its entries of `/proc`. If the child has the lowest priority, Linux 6.18
+    /// gives that thread almost no time, because it has left the scheduling group of the process.
+    /// The wait would then take up to twenty seconds.
     fn signal(&self, signal: Signal) {
         if self.yields.swap(false, Ordering::Relaxed) {
-            // This fails if the permission is missing. The program ends in any case.
+            // This fails if the process lacks the permission. The program ends in any case.
             let _ = self.set_nice(0);
         }
         match killpg(self.group, signal) {
             Ok(()) | Err(Errno::ESRCH | Errno::EPERM) => {}
-            // The group belongs to a child of this process, so no other error is possible.
+            // The signal goes to the process group of a child, so no other error is possible.
             Err(_) => {}
         }
     }
@@ -275,18 +280,18 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // An error means that the child no longer exists.
+        // An error here means that the child no longer exists.
         let _ = self.stop(Duration::ZERO);
     }
 }
 
-/// Waits for a child. Returns its status and its CPU time in seconds.
+/// Waits for a child process. Returns its exit status and its CPU time in seconds.
 fn wait4(child: Pid) -> io::Result<(ExitStatus, f64)> {
     let mut status = 0;
     loop {
         // SAFETY: all zeros is a valid rusage, which the kernel fills in.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: both pointers are to values that live until the call returns.
+        // SAFETY: both pointers refer to values that live until the call returns.
         let waited = unsafe { libc::wait4(child.as_raw(), &raw mut status, 0, &raw mut usage) };
         if waited == child.as_raw() {
             let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
@@ -326,8 +331,8 @@ mod tests {
 
     #[test]
     fn nothing_is_left_of_a_group() {
-        // The shell's child keeps the standard output open. It is closed when the last process of
-        // the group ends.
+        // The background process of the shell keeps standard output open. The output is closed only
+        // when the last process of the group ends.
         let mut program = piped("sleep 1000 & echo there; wait");
         let mut output = BufReader::new(program.take_stdout().unwrap());
         let mut line = String::new();

@@ -1,5 +1,5 @@
-//! Describes what a process is doing or waiting for, from `/proc`. Messages about a process that
-//! hangs contain this description.
+//! Describes what a process is doing or waiting for, with information from `/proc`. Messages about
+//! a process that hangs contain this description.
 
 use std::fs;
 
@@ -8,8 +8,8 @@ use equic_lab::measure::cpu_time;
 /// Maximum number of threads that are described.
 const THREADS: usize = 8;
 
-/// Describes a process in one line: the CPU time that it has used, and for each thread its state
-/// and the kernel function that it waits in (proc_pid_stat(5), proc_pid_wchan(5)).
+/// Describes a process in one line: its CPU time, and for each thread the state and the kernel
+/// function in which it waits (proc_pid_stat(5), proc_pid_wchan(5)).
 pub(crate) fn standing(pid: u32) -> String {
     let Some(time) = cpu_time(pid) else { return "the process has ended".to_owned() };
     let mut threads: Vec<String> = fs::read_dir(format!("/proc/{pid}/task"))
@@ -24,14 +24,16 @@ pub(crate) fn standing(pid: u32) -> String {
     format!("it has used {:.2} s of CPU time; {}{more}", time.as_secs_f64(), threads.join(", "))
 }
 
-/// Describes a thread, given its folder: `name S in do_epoll_wait`. Returns `None` if it has ended.
+/// Describes a thread, given its folder in `/proc`, for example as `name S in do_epoll_wait`.
+/// Returns `None` if the thread has ended.
 fn thread(task: &std::path::Path) -> Option<String> {
     let stat = fs::read_to_string(task.join("stat")).ok()?;
     // The name of the thread may contain parentheses.
     let (before, after) = stat.rsplit_once(')')?;
     let (_, name) = before.split_once('(')?;
     let state = after.split_whitespace().next()?;
-    // The file is empty or has 0 if the thread is running, or if the system hides the function.
+    // This file is empty or contains 0 if the thread is running, or if the system hides the
+    // function.
     let place = fs::read_to_string(task.join("wchan")).unwrap_or_default();
     let place = match place.trim() {
         "" | "0" => String::new(),

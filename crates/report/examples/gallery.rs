@@ -1,5 +1,6 @@
-//! Draws one plot of each kind from invented data. The files go into FOLDER, or into the folder for
-//! temporary files if none is given: `cargo run -p equic-report --example gallery -- FOLDER`.
+//! Draws one plot of each kind from invented data. The files are written to FOLDER, or to the
+//! folder for temporary files if none is given: `cargo run -p equic-report --example gallery --
+//! FOLDER`.
 
 use std::path::PathBuf;
 
@@ -24,7 +25,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Returns a rate in windows of 200 ms over four phases of 15 s, with some noise.
+/// Returns a noisy rate over time, in windows of 200 ms. It has one level in each of four phases of
+/// 15 s.
 fn rate(rng: &mut StdRng, levels: [f64; 4]) -> Vec<(f64, f64)> {
     let mut point = |window: u32| {
         let level = levels[window as usize / 75];
@@ -53,7 +55,7 @@ fn lines(rng: &mut StdRng, log: bool) -> Result<equic_report::plot::Svg, PlotErr
 }
 
 fn ecdf(rng: &mut StdRng) -> Result<equic_report::plot::Svg, PlotError> {
-    // A product of uniform numbers has a long tail, like a latency.
+    // A product of uniform random numbers has a long tail, like a latency.
     let mut sample = |least: f64| -> Sample {
         let mut value =
             || least / rng.random_range(0.05_f64..1.0).sqrt() / rng.random_range(0.1..1.0);

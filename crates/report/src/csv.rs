@@ -4,10 +4,11 @@ use std::path::Path;
 
 use serde::Serialize;
 
-/// Error of writing rows as CSV.
+/// Error from formatting rows as CSV, or from writing the file.
 #[derive(Debug, thiserror::Error)]
 pub enum CsvError {
-    /// A row does not fit the columns: it has nested maps, or lists of different lengths.
+    /// A row does not fit into the columns, because it has nested maps, or lists whose lengths
+    /// differ from those in the first row.
     #[error("row {row} does not fit into a CSV line: {reason}; use rows with flat fields")]
     Row {
         /// Number of the row. The first row after the header is 1.
@@ -20,12 +21,12 @@ pub enum CsvError {
     Write(#[from] crate::WriteError),
 }
 
-/// Returns the rows as CSV, with the field names of the first row as header. Without rows, the text
-/// is empty, because the header is unknown.
+/// Returns the rows as CSV. The header has the field names of the first row. Without rows, the text
+/// is empty, because the field names are unknown.
 ///
 /// # Errors
-/// Fails with [`CsvError::Row`] if a row has a nested map, or a list of another length than in the
-/// first row.
+/// Fails with [`CsvError::Row`] if a row has a nested map, or a list whose length differs from that
+/// in the first row.
 pub fn to_string<T: Serialize>(rows: impl IntoIterator<Item = T>) -> Result<String, CsvError> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let wrap = |row: usize, reason: String| CsvError::Row { row, reason };
@@ -38,7 +39,7 @@ pub fn to_string<T: Serialize>(rows: impl IntoIterator<Item = T>) -> Result<Stri
     String::from_utf8(bytes).map_err(|error| wrap(last, error.to_string()))
 }
 
-/// Writes the rows to a file, in the format of [`to_string`]. The file is replaced atomically.
+/// Writes the rows to a CSV file, in the format of [`to_string`]. The file is replaced atomically.
 ///
 /// # Errors
 /// Fails as [`to_string`] does, and with [`CsvError::Write`].

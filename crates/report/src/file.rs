@@ -1,10 +1,10 @@
-//! Atomic writing of result files: a reader never sees half a file.
+//! Writes result files atomically, so that a reader never sees half a file.
 
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// A result file could not be written.
+/// Error: a result file could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {}: {source}; check that the folder exists and is writable", path.display())]
 pub struct WriteError {
@@ -14,8 +14,9 @@ pub struct WriteError {
     pub source: std::io::Error,
 }
 
-/// Writes `bytes` to `path`, with a temporary file in the same directory and a rename. A reader of
-/// `path` sees the old content or the new one, even if the writer dies.
+/// Writes `bytes` to the file `path`. First writes a temporary file in the same directory, and then
+/// renames it. So a reader of `path` sees either the old or the new content, even if this process
+/// is killed.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     let wrap = |source| WriteError { path: path.to_owned(), source };
     let name = path.file_name().ok_or_else(|| wrap(std::io::ErrorKind::InvalidInput.into()))?;
@@ -26,7 +27,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
         .and_then(|mut file| file.write_all(bytes))
         .and_then(|()| fs::rename(&temporary, path));
     written.map_err(|source| {
-        // Only the error of the rename is returned. An error of this clean-up does not matter.
+        // If removing the temporary file fails, too, only the first error is returned.
         let _ = fs::remove_file(&temporary);
         wrap(source)
     })

@@ -1,4 +1,4 @@
-//! Results: storing, summarising and displaying measurements.
+//! Stores, summarises and displays the results of measurements.
 //!
 //! The modules, from numbers to pictures:
 //!
@@ -6,13 +6,13 @@
 //! * [`schema`]: the versioned envelope of all JSON results, with a description of the machine.
 //! * [`csv`]: rows for a spreadsheet; [`table`]: rows for a terminal; [`number`]: numbers with
 //!   units.
-//! * `plot`, with the feature `plots`: line plots with phases, distributions and grouped bars, as SVG files and,
-//!   with the feature `png`, as PNG files.
+//! * `plot`, with the feature `plots`: line plots with phases, distributions and grouped bars, as
+//!   SVG files and, with the feature `png`, as PNG files.
 //!
 //! Start with [`stats::Sample`] and [`schema::Report`]. The crate does not print, read a clock or
-//! draw random numbers by itself: the caller passes in the time and the generator, and prints the
-//! text. Only [`table::Style::stdout`], [`schema::Machine::read`] and the `write` methods use the
-//! operating system.
+//! draw random numbers by itself. Instead, the caller passes in the time and the random number
+//! generator, and prints the text. Only [`table::Style::stdout`], [`schema::Machine::read`] and the
+//! `write` methods use the operating system.
 //!
 //! ```
 //! use equic_report::stats::Sample;

@@ -1,15 +1,16 @@
-//! Numbers for people: three significant digits, a space, and a unit.
+//! Formats numbers for people: with three significant digits, a space, and a unit.
 //!
-//! Measured quantities are formatted by [`si`] and similar functions: `1.23 k/s`, `4.50 ms`,
-//! `12.3 MB`. Counts are formatted exactly by [`count`], with separators: `1,234,567`. Prefixes are
-//! decimal (k = 1,000). A value that is not finite, or was not measured, is [`MISSING`].
+//! Measured quantities are formatted by [`si`] and similar functions: `1.23 k/s`, `4.50 ms`, `12.3
+//! MB`. Counts are formatted exactly by [`count`], with separators: `1,234,567`. Prefixes are
+//! decimal (k = 1,000). [`MISSING`] replaces a value that is not finite, or that was not measured.
 //!
-//! Three digits everywhere keep a column comparable. Rounding never overstates a result: 99.97 % is
-//! `>99.9 %`, not `100 %`, and 0.01 % is `<0.1 %`, not `0.0 %`.
+//! All numbers have three digits, so that the values in a column are easy to compare. Rounding
+//! never overstates a result: 99.97 % is `>99.9 %`, not `100 %`, and 0.01 % is `<0.1 %`, not `0.0
+//! %`.
 
 use std::time::Duration;
 
-/// Placeholder for a missing number.
+/// Text that is shown in place of a missing number.
 pub const MISSING: &str = "-";
 
 const LARGE: [&str; 6] = ["", "k", "M", "G", "T", "P"];
@@ -44,9 +45,9 @@ pub fn bit_rate(bits_per_second: f64) -> String {
     si(bits_per_second, "bit/s")
 }
 
-/// Formats a measured value in a unit as records and schemas name it: `bit/s`, `1/s` (`1.23 k/s`),
-/// `s`, `B`, or another. A value that is not finite is shown as such, because it indicates a bug in
-/// the writer.
+/// Formats a measured value. `unit` is the unit as records and schemas name it: `bit/s`, `1/s`
+/// (`1.23 k/s`), `s`, `B`, or another. A value that is not finite is shown as such, because it is a
+/// bug of the program that recorded it.
 #[must_use]
 pub fn measured(value: f64, unit: &str) -> String {
     match unit {
@@ -137,8 +138,8 @@ pub fn change(old: f64, new: f64) -> String {
     if percent.is_finite() { format!("{percent:+.1} %") } else { MISSING.to_owned() }
 }
 
-/// Scales a value into the range of a decimal prefix. The prefix is chosen after rounding to three
-/// digits, so that 999.9 becomes `1.00 k` and not `1000`.
+/// Scales a value into the range of a decimal prefix. The value is rounded to three digits before
+/// the prefix is chosen, so that 999.9 becomes `1.00 k` and not `1000`.
 fn prefixed(value: f64) -> (f64, &'static str) {
     let magnitude = value.abs();
     if magnitude == 0.0 {
@@ -162,8 +163,8 @@ fn prefixed(value: f64) -> (f64, &'static str) {
     (scaled, SMALL[index])
 }
 
-/// Formats numbers from 1 to 999 with three significant digits. Larger numbers get no decimals, and
-/// smaller numbers get two.
+/// Formats a number from 1 to 999 with three significant digits. Larger numbers get no decimals,
+/// and smaller numbers get two.
 fn three_digits(value: f64) -> String {
     let magnitude = value.abs();
     let decimals = if value == 0.0 || magnitude >= 99.95 {
@@ -174,7 +175,7 @@ fn three_digits(value: f64) -> String {
         2
     };
     let text = format!("{value:.decimals$}");
-    // Avoids "-0.00" for negative numbers that are too small to show.
+    // A negative number that is too small to show would become "-0.00".
     if text.trim_start_matches(['-', '0', '.']).is_empty() {
         text.trim_start_matches('-').to_owned()
     } else {

@@ -1,8 +1,9 @@
-//! The envelope of every result: its schema, and when, where and how it was made.
+//! The envelope of every JSON result: the name of its schema, and when, where and how the result
+//! was measured.
 //!
-//! A name such as `equic.demo/1` identifies the shape of `data`. The number after the slash
-//! increases when a field changes its meaning or is removed. New fields do not change it, and
-//! readers ignore unknown fields.
+//! A schema name such as `equic.demo/1` identifies the structure of `data`. The number after the
+//! slash increases when a field changes its meaning or is removed. Adding a field does not change
+//! the number, and readers ignore unknown fields.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -24,10 +25,10 @@ pub enum SchemaError {
     /// The data cannot be encoded as JSON, for example a map whose keys are not strings.
     #[error("the report has no JSON form: {0}")]
     Encode(#[source] serde_json::Error),
-    /// The text is not JSON, or does not have the shape that its schema demands.
+    /// The text is not JSON, or does not have the structure that its schema demands.
     #[error("not a report: {0}")]
     Decode(#[source] serde_json::Error),
-    /// The reader does not support the schema of the report, or not its version.
+    /// The report has another schema than the reader supports, or another version of it.
     #[error(
         "the report has the schema `{found}`, but `{expected}` is needed: use the release of eQUIC that wrote it"
     )]
@@ -42,7 +43,7 @@ pub enum SchemaError {
     Write(#[from] crate::WriteError),
 }
 
-/// The name of a schema with its version: `equic.demo/1`.
+/// The name of a schema, including its version, for example `equic.demo/1`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SchemaName(String);
@@ -84,14 +85,14 @@ impl fmt::Display for SchemaName {
     }
 }
 
-/// A UTC time in the form of RFC 3339: `2024-05-06T07:08:09Z`.
+/// A UTC time in the format of RFC 3339, for example `2024-05-06T07:08:09Z`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Timestamp(String);
 
 impl Timestamp {
-    /// Converts `time`, with a resolution of a second. Returns `None` before 1970 and after 9999,
-    /// because this form needs a year of four digits.
+    /// Converts `time`, rounded down to seconds. Returns `None` before 1970 and after 9999, because
+    /// the format needs a year of four digits.
     #[must_use]
     pub fn new(time: SystemTime) -> Option<Self> {
         const YEAR_10000: u64 = 253_402_300_800;
@@ -143,17 +144,17 @@ impl fmt::Display for Timestamp {
 pub struct Machine {
     /// Kernel release, as reported by `uname -r`.
     pub kernel: String,
-    /// Processor architecture in Rust's terms: `x86_64`, `aarch64`.
+    /// Processor architecture as Rust names it: `x86_64`, `aarch64`.
     pub architecture: String,
     /// Processor model, or `unknown` if the kernel does not report it (most ARM machines).
     pub cpu_model: String,
-    /// Number of logical processors online.
+    /// Number of logical processors that are online.
     pub cores: u32,
-    /// Memory managed by the kernel, in bytes.
+    /// Memory that the kernel manages, in bytes.
     pub memory_bytes: u64,
 }
 
-/// Error of describing the machine.
+/// Error from determining the properties of the machine.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     /// A file of /proc cannot be read.
@@ -190,8 +191,8 @@ impl Machine {
     pub fn read_from(proc: &Path) -> Result<Self, MachineError> {
         let read = |name: &str| {
             let path = proc.join(name);
-            // The conversion is lossy, because the model name comes from firmware and may be
-            // invalid UTF-8.
+            // Invalid UTF-8 is replaced here, because the model name comes from the firmware and
+            // may contain any bytes.
             std::fs::read(&path)
                 .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
                 .map_err(|source| MachineError::Read { path, source })
@@ -242,21 +243,21 @@ fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 /// A result with the circumstances of its measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report<T> {
-    /// Name of the schema, which defines the shape of `data`.
+    /// Name of the schema, which defines the structure of `data`.
     pub schema: SchemaName,
-    /// Start time of the measurement.
+    /// Time at which the measurement began.
     pub created: Timestamp,
     /// The machine on which the measurement ran.
     pub machine: Machine,
-    /// The command line of the measurement, one element per argument.
+    /// The command line of the measurement, with one element for each argument.
     pub command: Vec<String>,
     /// The result.
     pub data: T,
 }
 
 impl<T: Serialize> Report<T> {
-    /// Returns the report as indented JSON, with a newline at the end. Numbers that are not finite
-    /// become `null`, so fields that may have them must be `Option`s.
+    /// Returns the report as indented JSON, with a newline at the end. A number that is not finite
+    /// becomes `null`, so a field that can have such a value must be an `Option`.
     ///
     /// # Errors
     /// Fails with [`SchemaError::Encode`] if the data cannot be encoded as JSON.
@@ -266,7 +267,8 @@ impl<T: Serialize> Report<T> {
         Ok(text)
     }
 
-    /// Writes the report as JSON on one line, for long series. The file is replaced atomically.
+    /// Writes the report to a file, as JSON on one line, which suits long series. The file is
+    /// replaced atomically.
     ///
     /// # Errors
     /// Fails as [`Report::to_json`] does, and with [`SchemaError::Write`].
@@ -286,8 +288,8 @@ impl<T: Serialize> Report<T> {
 }
 
 impl<T: DeserializeOwned> Report<T> {
-    /// Parses a report with schema `expected`. Checks the schema before the data, so that the error
-    /// for another kind of report is a mismatch, not a parse error.
+    /// Parses a report with the schema `expected`. The schema is checked before the data. So the
+    /// error for another kind of report is [`SchemaError::Mismatch`] and not a parse error.
     ///
     /// # Errors
     /// Fails with [`SchemaError::Decode`] or [`SchemaError::Mismatch`].

@@ -81,7 +81,7 @@ fn a_report_survives_the_round_trip() {
 #[test]
 fn another_kind_or_version_is_called_that() {
     let text = report().to_json().unwrap();
-    // The data does not parse as a string either, but the error must be about the schema.
+    // The data is not a string either, but the error must be about the schema.
     let error = Report::<String>::from_json(&text, &"equic.demo/2".parse().unwrap()).unwrap_err();
     assert!(matches!(error, SchemaError::Mismatch { .. }), "{error}");
     assert!(error.to_string().contains("`equic.demo/1`"), "{error}");

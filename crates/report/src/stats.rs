@@ -1,21 +1,23 @@
 //! Statistics of one sample of numbers.
 //!
-//! [`Sample`] holds the finite values, sorted. Each statistic is a method. It returns `None` if it
-//! is undefined (for an empty sample, or a percentile outside 0 to 100). Definitions:
+//! [`Sample`] holds the finite values of a sample in ascending order. Each statistic is a method.
+//! It returns `None` if the statistic is undefined, for example for an empty sample or for a
+//! percentile outside 0 to 100. Definitions:
 //!
 //! * [`Sample::percentile`] interpolates linearly (type 7 of Hyndman and Fan 1996; the default of
-//!   R's `quantile` and NumPy's `percentile`): with `h = (n - 1) p / 100` counted from 0, the value
-//!   at `floor(h)`, plus `h - floor(h)` of the way to the next one.
+//!   R's `quantile` and NumPy's `percentile`). It computes `h = (n - 1) p / 100`, and interpolates
+//!   between the values at the indices `floor(h)` and `floor(h) + 1`, counted from 0.
 //! * [`Sample::nearest_rank`] is always an observed value: the one at rank `ceil(n p / 100)`,
-//!   counted from 1. Use it for latencies, where an interpolated tail was never observed.
+//!   counted from 1. Use it for latencies, because an interpolated value in the tail was never
+//!   observed.
 //! * [`Sample::mad`] is the median absolute deviation from the median, not scaled (R: `mad(x,
 //!   constant = 1)`). Multiply it with [`MAD_TO_SIGMA`] to compare it with a standard deviation.
-//! * [`Sample::mean_95`] is the interval of a mean, with the coverage that [`mean`](mod@mean)
-//!   states.
-//! * [`Sample::median_95`] is the interval of a median. It covers 95 % or more, see
+//! * [`Sample::mean_95`] is the confidence interval of a mean. [`mean`](mod@mean) describes its
+//!   coverage.
+//! * [`Sample::median_95`] is the confidence interval of a median. It covers 95 % or more, see
 //!   [`median`](mod@median).
 //!
-//! For two samples, [`ranks`] tests whether they differ, and [`effect`] tells by how much.
+//! For two samples, [`ranks`] tests whether they differ, and [`effect`] computes by how much.
 //! [`modes`] tests whether one sample is more like a mixture of two.
 
 pub mod effect;
@@ -27,11 +29,12 @@ pub mod ranks;
 use serde::{Deserialize, Serialize};
 
 /// Factor that converts a median absolute deviation to an estimate of the standard deviation, for
-/// normally distributed values: 1 / (the 0.75 quantile of the standard normal distribution).
+/// normally distributed values. It is 1 divided by the 0.75 quantile of the standard normal
+/// distribution.
 pub const MAD_TO_SIGMA: f64 = 1.482_602_218_505_602;
 
-/// A sample: finite values in ascending order, and the number of values left out because they were
-/// not finite.
+/// A sample: its finite values in ascending order, and the number of values that were left out
+/// because they were not finite.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
     sorted: Vec<f64>,
@@ -109,8 +112,8 @@ impl Sample {
         mean(&self.sorted)
     }
 
-    /// The harmonic mean, which is the right mean for rates over equal amounts of work. `None`
-    /// unless every value is above zero.
+    /// The harmonic mean, which is the right mean for rates if each was measured over the same
+    /// amount of work. `None` if the sample is empty or a value is not above zero.
     #[must_use]
     pub fn harmonic_mean(&self) -> Option<f64> {
         if self.min()? <= 0.0 {
@@ -149,8 +152,8 @@ impl Sample {
         if !(0.0..=100.0).contains(&p) {
             return None;
         }
-        // The subtraction corrects rounding: 0.07 * 100 is 7.000000000000001 in binary, but its
-        // rank must be 7.
+        // The subtraction corrects rounding errors: the computed product 0.07 * 100 is
+        // 7.000000000000001, but the rank must be 7.
         let rank = (p * self.len() as f64 / 100.0 - 1e-9).ceil().max(1.0) as usize;
         self.sorted.get(rank - 1).copied()
     }
@@ -164,7 +167,7 @@ impl Sample {
     }
 
     /// The empirical distribution. For each distinct value, in ascending order, it has the fraction
-    /// of the sample up to and including this value. The last fraction is 1.
+    /// of the sample that does not exceed this value. The last fraction is 1.
     #[must_use]
     pub fn ecdf(&self) -> Vec<(f64, f64)> {
         let total = self.len() as f64;
@@ -178,8 +181,8 @@ impl Sample {
             .collect()
     }
 
-    /// Returns the usual statistics in one structure, for a result file. Returns `None` if the
-    /// sample is empty.
+    /// Returns the most common statistics in one structure, for a result file. Returns `None` if
+    /// the sample is empty.
     #[must_use]
     pub fn summary(&self) -> Option<Summary> {
         Some(Summary {
@@ -205,8 +208,8 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// The usual statistics of a sample, in its unit. The median interpolates. p90, p95 and p99 are
-/// nearest ranks, that is, observed values.
+/// The most common statistics of a sample, in its unit. The median is interpolated. p90, p95 and
+/// p99 are nearest ranks, that is, observed values.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Number of values.
@@ -247,8 +250,8 @@ fn quantile(sorted: &[f64], fraction: f64) -> Option<f64> {
     let below = sorted[h.floor() as usize];
     let above = sorted[h.ceil() as usize];
     let between = h - h.floor();
-    // This is a weighted sum, because the difference in `below + (above - below) * between` may
-    // overflow. The clamp corrects rounding errors.
+    // The equivalent formula `below + (above - below) * between` is not used, because its
+    // difference may overflow. The clamp corrects rounding errors.
     Some(((1.0 - between) * below + between * above).clamp(below, above))
 }
 

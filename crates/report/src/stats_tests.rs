@@ -1,5 +1,5 @@
-//! Known samples. The values were computed by hand, and the comments have the R expressions that
-//! give the same values.
+//! Tests with known samples. The expected values were computed by hand. The comments have the R
+//! expressions that give the same values.
 
 use super::*;
 

@@ -1,10 +1,10 @@
 //! Aligned tables for a terminal.
 //!
-//! A [`Table`] has [`Column`]s (text is left-aligned, numbers are right-aligned with the unit in
-//! the header) and rows of [`Cell`]s. [`Table::render`] formats it for a [`Style`]: with or without
-//! colours, with Unicode or ASCII lines, and for a given width. Widths are terminal columns: `é`
-//! takes one, `漢` two. Use [`Style::stdout`] for printing, and [`Style::plain`] for tests and
-//! files.
+//! A [`Table`] has [`Column`]s and rows of [`Cell`]s. Columns of text are left-aligned. Columns of
+//! numbers are right-aligned and have the unit in the header. [`Table::render`] formats the table
+//! for a [`Style`]: with or without colours, with Unicode or ASCII lines, and for a given width.
+//! The width is counted in columns of the terminal: `é` takes one, `漢` two. Use [`Style::stdout`]
+//! for printing, and [`Style::plain`] for tests and files.
 
 use std::io::IsTerminal as _;
 
@@ -12,15 +12,15 @@ use comfy_table::{
     Attribute, CellAlignment, Color, ColumnConstraint, ContentArrangement, LineStyle, TableStyle,
 };
 
-/// Style in which a table is drawn.
+/// How a table is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// Whether to use colours and bold text.
+    /// If `true`, the table has colours and bold text.
     pub colour: bool,
-    /// Whether to draw lines with Unicode characters instead of ASCII.
+    /// If `true`, lines are drawn with Unicode characters, otherwise with ASCII.
     pub unicode: bool,
-    /// Terminal width in columns. Text wraps to fit, but numbers do not. `None` means that the
-    /// width is unlimited.
+    /// Width of the terminal in columns. Text is wrapped to fit into it, but numbers are not.
+    /// `None` means that the width is unlimited.
     pub width: Option<u16>,
 }
 
@@ -31,9 +31,10 @@ impl Style {
         Self { colour: false, unicode: true, width: None }
     }
 
-    /// Returns the style for the current standard output. Colours are used only on a terminal that
-    /// is not `dumb`, if `NO_COLOR` is unset or empty (<https://no-color.org>). The width is the
-    /// terminal's. Lines are Unicode, unless the locale names another character set.
+    /// Returns the style for the current standard output. It has colours only if standard output is
+    /// a terminal that is not `dumb`, and `NO_COLOR` is unset or empty (<https://no-color.org>).
+    /// The width is that of the terminal. Lines are Unicode, unless the locale names another
+    /// character set.
     #[must_use]
     pub fn stdout() -> Self {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -55,8 +56,8 @@ impl Style {
         locale: Option<&str>,
         width: Option<u16>,
     ) -> Self {
-        // On current Linux systems, `C` and `POSIX` say nothing about the terminal's character set.
-        // A locale that names another character set than UTF-8 does.
+        // On current Linux systems, the locales `C` and `POSIX` say nothing about the terminal's
+        // character set. Only a locale that names a character set other than UTF-8 does.
         let charset = locale.and_then(|locale| locale.split_once('.')).map(|(_, charset)| charset);
         let unicode = charset.is_none_or(|charset| {
             let charset = charset.to_ascii_lowercase();
@@ -71,8 +72,8 @@ impl Style {
     }
 }
 
-/// Meaning of a cell's colour. Tones only repeat what the text says, so nothing is lost without
-/// colours.
+/// The meaning that the colour of a cell has. Colours only repeat what the text says, so nothing is
+/// lost without them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
     /// No special meaning.
@@ -80,7 +81,7 @@ pub enum Tone {
     Normal,
     /// Good (green).
     Good,
-    /// Needs attention (yellow).
+    /// Something needs attention (yellow).
     Warning,
     /// Wrong (red).
     Bad,
@@ -90,7 +91,7 @@ pub enum Tone {
     Faint,
 }
 
-/// A cell: a text and its tone.
+/// A cell of a table: its text and its tone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
     text: String,
@@ -98,8 +99,8 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Creates a cell. Control characters are shown as escapes, so that a name from the network or
-    /// a file cannot control the terminal. A line feed begins a new line in the cell.
+    /// Creates a cell. Control characters are shown as escapes, so that text from the network or
+    /// from a file cannot control the terminal. A line feed begins a new line in the cell.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self { text: printable(&text.into()), tone: Tone::Normal }
@@ -140,8 +141,8 @@ impl Column {
         Self { number: true, ..Self::text(title) }
     }
 
-    /// Sets the unit of all numbers in the column, shown under the title. Omit it if the cells have
-    /// their own units.
+    /// Sets the unit of all numbers in the column, which is shown under the title. Do not set it if
+    /// each cell has its own unit.
     #[must_use]
     pub fn unit(mut self, unit: impl Into<String>) -> Self {
         self.unit = Some(printable(&unit.into()));
@@ -192,7 +193,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Returns the table as text with line feeds. A table without columns consists of its title.
+    /// Returns the table as lines of text. A table without columns consists only of its title.
     ///
     /// All lines of the frame have the same width. It is at most `style.width`, unless the numbers
     /// need more.
@@ -232,7 +233,7 @@ impl Table {
     }
 
     /// Returns the table as GitHub Flavored Markdown (section 4.10). The title is a line above the
-    /// table, and units follow the column titles. Tones are not shown.
+    /// table, and each unit follows the title of its column. Tones are not shown.
     #[must_use]
     pub fn markdown(&self) -> String {
         let cell = |text: &str| text.replace('\\', "\\\\").replace('|', "\\|").replace('\n', " ");
@@ -259,7 +260,7 @@ fn frame(style: Style) -> TableStyle {
 }
 
 fn heading(title: String, style: Style) -> String {
-    // Terminal sequences for bold and for reset (ECMA-48, SGR 1 and 0).
+    // These terminal sequences switch bold text on and off (ECMA-48, SGR 1 and 0).
     if style.colour { format!("\x1b[1m{title}\x1b[0m\n") } else { format!("{title}\n") }
 }
 
@@ -288,7 +289,7 @@ fn draw(cell: &Cell, style: Style) -> comfy_table::Cell {
 }
 
 /// Replaces control characters, except the line feed, with escapes. Also replaces characters that
-/// change the writing direction, because they can make a terminal show misleading text.
+/// change the writing direction, because with them a terminal may show misleading text.
 fn printable(text: &str) -> String {
     let hostile = |c: char| {
         (c.is_control() && c != '\n')

@@ -1,18 +1,19 @@
 //! Rates over time from events, for throughput plots.
 
-/// Counts events in windows of `width` seconds from `start` to `end`. Returns the middle (in
-/// seconds) and the rate (in events per second) of each window. The last window may be shorter; its
-/// rate uses its real length. Events outside the span and values that are not finite are ignored.
+/// Counts events in windows of `width` seconds from `start` to `end`. Returns, for each window, its
+/// middle in seconds and its rate in events per second. The last window may be shorter; its rate is
+/// computed with its real length. Events outside of this time and values that are not finite are
+/// ignored.
 ///
-/// Returns `None` if the span or the width is not a positive number, or if there would be more than
-/// [`MAX_WINDOWS`] windows.
+/// Returns `None` if the total time or the width is not a positive number, or if there would be
+/// more than [`MAX_WINDOWS`] windows.
 #[must_use]
 pub fn rate(events: &[f64], start: f64, end: f64, width: f64) -> Option<Vec<(f64, f64)>> {
     sum(events.iter().map(|&at| (at, 1.0)), start, end, width)
 }
 
-/// Returns the sum of weights per second, for weighted events such as (time in seconds, bytes). It
-/// works like [`rate`]. Weights that are not finite are ignored.
+/// Like [`rate`], for events with a weight, such as (time in seconds, bytes). The rate of a window
+/// is the sum of the weights per second. Weights that are not finite are ignored.
 #[must_use]
 pub fn sum(
     events: impl IntoIterator<Item = (f64, f64)>,
@@ -25,8 +26,8 @@ pub fn sum(
     if !positive(span) || !positive(width) || !start.is_finite() {
         return None;
     }
-    // The subtraction corrects rounding: 0.7 / 0.1 is 6.999999999999999 in binary, and other
-    // quotients are slightly too large, which would add an empty window.
+    // The subtraction corrects rounding errors. For example, the computed quotient 0.7 / 0.1 is
+    // 6.999999999999999. Other quotients are slightly too large, which would add an empty window.
     let windows = (span / width - 1e-9).ceil().max(1.0);
     if windows > MAX_WINDOWS as f64 {
         return None;

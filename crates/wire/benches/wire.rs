@@ -1,5 +1,5 @@
-//! Measures the cost of parsing and writing, in nanoseconds per item: `make bench-wire`. Prints the
-//! smallest result of many rounds and asserts nothing.
+//! Measures how long parsing and writing take, in nanoseconds per packet, frame or other item. Run
+//! it with `make bench-wire`. It prints the smallest result of many rounds and asserts nothing.
 
 use equic_wire::frame::{Frame, Frames};
 use equic_wire::packet::{Datagram, ParseOptions, ShortHeader};
@@ -10,11 +10,12 @@ use equic_wire::{
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Number of rounds. With many short rounds, at least one runs without disturbance by other load.
+/// Number of rounds. With many short rounds, at least one round is not disturbed by other load.
 const ROUNDS: usize = 2_000;
 const REPEAT: u32 = 500;
 
-/// Returns the nanoseconds for one run of `work`: the smallest mean of all rounds.
+/// Runs `work` many times in each round. Returns the mean time of one run in the fastest round, in
+/// nanoseconds.
 fn nanos(mut work: impl FnMut()) -> f64 {
     (0..ROUNDS)
         .map(|_| {

@@ -1,5 +1,5 @@
-//! Prints which QUIC packets each datagram to a UDP port contains, as far as they can be parsed
-//! without keys. It answers nothing.
+//! Listens on a UDP port, and prints the QUIC packets in each received datagram, as far as they can
+//! be parsed without keys. The example does not answer.
 //!
 //!     cargo run -p equic-wire --example listen -- 127.0.0.1:4433
 //!
@@ -44,8 +44,8 @@ fn main() -> std::io::Result<()> {
     let mut buffer = [0; 65_535];
     loop {
         let (len, peer) = socket.recv_from(&mut buffer)?;
-        // Clients do not use connection IDs of this program, so the parser expects short headers
-        // without an ID.
+        // This program has issued no connection IDs to the clients, so the parser assumes that
+        // short headers have an empty ID.
         let datagram = Datagram::new(&buffer[..len], ParseOptions::default());
         for packet in datagram {
             println!("{peer}: {}", describe(&packet));

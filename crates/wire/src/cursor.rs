@@ -1,4 +1,4 @@
-//! A reader of bytes from a slice, and a writer of bytes into a slice.
+//! Reads bytes from a slice, and writes bytes into a slice, with a bounds check on each access.
 
 use crate::varint::{VarInt, VarIntLen};
 use core::fmt;
@@ -11,24 +11,24 @@ pub struct UnexpectedEnd;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferFull;
 
-/// Takes bytes from the front of a slice. A read that fails takes nothing.
+/// Reads bytes from the front of a slice. A read that fails consumes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    /// Starts at the first byte of `bytes`.
+    /// Creates a reader that starts at the first byte of `bytes`.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Reader { rest: bytes }
     }
 
-    /// Bytes not read yet.
+    /// The bytes that have not been read yet.
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Number of bytes not read yet.
+    /// Number of bytes that have not been read yet.
     pub const fn len(&self) -> usize {
         self.rest.len()
     }
@@ -92,19 +92,19 @@ impl<'a> Reader<'a> {
         self.array().copied().map(u32::from_be_bytes)
     }
 
-    /// Reads a variable-length integer of any encoding (RFC 9000 s.16).
+    /// Reads a variable-length integer (RFC 9000 s.16), in its shortest or a longer encoding.
     ///
     /// # Errors
-    /// Fails if the bytes end inside it.
+    /// Fails if the bytes end inside the integer.
     #[inline]
     pub fn varint(&mut self) -> Result<VarInt, UnexpectedEnd> {
         self.varint_and_len().map(|(value, _)| value)
     }
 
-    /// Reads a variable-length integer, and returns the length of its encoding with it.
+    /// Reads a variable-length integer. Returns it with the length of its encoding.
     ///
     /// # Errors
-    /// Fails if the bytes end inside it.
+    /// Fails if the bytes end inside the integer.
     #[inline]
     pub fn varint_and_len(&mut self) -> Result<(VarInt, VarIntLen), UnexpectedEnd> {
         let len = VarIntLen::of_first_byte(*self.rest.first().ok_or(UnexpectedEnd)?);
@@ -117,7 +117,7 @@ impl<'a> Reader<'a> {
         Ok((VarInt::from_encoding(value, len), len))
     }
 
-    /// Reads a variable-length integer, and then that many bytes, which it returns.
+    /// Reads a variable-length integer `n`, and then returns the next `n` bytes.
     ///
     /// # Errors
     /// Fails if the input ends inside the integer or the bytes.
@@ -131,8 +131,9 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Destination of an encoder's bytes: a buffer, or a counter. One function encodes each item, so
-/// its declared length always equals the length that it writes.
+/// Destination of an encoder's bytes: either a buffer, or a counter that only adds up their
+/// lengths. Because the same encoding function uses both, the computed length of an item always
+/// equals the length that is written.
 pub(crate) trait Sink {
     fn bytes(&mut self, bytes: &[u8]) -> Result<(), BufferFull>;
     fn zeros(&mut self, n: usize) -> Result<(), BufferFull>;
@@ -154,7 +155,7 @@ pub(crate) trait Sink {
     }
 }
 
-/// Counts what an encoder writes.
+/// A `Sink` that counts bytes and stores none.
 #[derive(Default)]
 pub(crate) struct Counter(usize);
 
@@ -162,7 +163,8 @@ impl Counter {
     /// Returns the number of bytes that `encode` writes.
     pub(crate) fn of(encode: impl FnOnce(&mut Counter) -> Result<(), BufferFull>) -> usize {
         let mut counter = Counter::default();
-        // A counter is never full. A value without an encoding counts as longer than any buffer.
+        // A counter is never full, so an error means that a value has no encoding. Such a value
+        // gets the largest length, because no buffer can hold it.
         match encode(&mut counter) {
             Ok(()) => counter.0,
             Err(BufferFull) => usize::MAX,
@@ -197,47 +199,49 @@ pub struct Writer<'b> {
 }
 
 impl<'b> Writer<'b> {
-    /// Starts at the first byte of `buffer`.
+    /// Creates a writer that starts at the first byte of `buffer`.
     pub const fn new(buffer: &'b mut [u8]) -> Self {
         Writer { buffer, written: 0 }
     }
 
-    /// Number of bytes written so far.
+    /// Number of bytes that have been written.
     pub const fn position(&self) -> usize {
         self.written
     }
 
-    /// Number of bytes that still fit.
+    /// Number of bytes that still fit into the buffer.
     pub const fn remaining(&self) -> usize {
         self.buffer.len().saturating_sub(self.written)
     }
 
-    /// Bytes written so far.
+    /// The bytes that have been written.
     #[inline]
     pub fn written(&self) -> &[u8] {
         self.buffer.get(..self.written).unwrap_or_default()
     }
 
-    /// Bytes written so far, for changes in place (packet and header protection).
+    /// The bytes that have been written, for changes in place (packet and header protection).
     #[inline]
     pub fn written_mut(&mut self) -> &mut [u8] {
         self.buffer.get_mut(..self.written).unwrap_or_default()
     }
 
-    /// Returns the free room, for callers that write into it directly and then claim it with
-    /// [`Writer::reserve`].
+    /// Returns the unused part of the buffer. A caller can write into it directly and then claim
+    /// the bytes with [`Writer::reserve`].
     #[inline]
     pub fn unwritten_mut(&mut self) -> &mut [u8] {
         self.buffer.get_mut(self.written..).unwrap_or_default()
     }
 
-    /// Discards everything written from `position` on. A later position changes nothing.
+    /// Discards everything written from `position` on. Does nothing if `position` is beyond the
+    /// last written byte.
     #[inline]
     pub fn truncate(&mut self, position: usize) {
         self.written = self.written.min(position);
     }
 
-    /// Claims the next `n` bytes, for the caller to fill. They still hold the buffer's old content.
+    /// Claims the next `n` bytes of the buffer, for the caller to fill. The bytes keep the buffer's
+    /// old content until then.
     ///
     /// # Errors
     /// Fails if fewer than `n` bytes are free.
@@ -252,17 +256,17 @@ impl<'b> Writer<'b> {
     /// Writes `bytes`.
     ///
     /// # Errors
-    /// Fails if there is no room for them.
+    /// Fails if the bytes do not fit into the buffer.
     #[inline]
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), BufferFull> {
         self.reserve(bytes.len())?.copy_from_slice(bytes);
         Ok(())
     }
 
-    /// Writes `n` zeros (PADDING frames).
+    /// Writes `n` zero bytes, which are also `n` PADDING frames.
     ///
     /// # Errors
-    /// Fails if there is no room for them.
+    /// Fails if they do not fit into the buffer.
     #[inline]
     pub fn zeros(&mut self, n: usize) -> Result<(), BufferFull> {
         self.reserve(n)?.fill(0);
@@ -272,25 +276,26 @@ impl<'b> Writer<'b> {
     /// Writes one byte.
     ///
     /// # Errors
-    /// Fails if there is no room for it.
+    /// Fails if the buffer is full.
     #[inline]
     pub fn u8(&mut self, value: u8) -> Result<(), BufferFull> {
         self.bytes(&[value])
     }
 
-    /// Writes the shortest encoding of `value`.
+    /// Writes `value` as a variable-length integer, in the shortest encoding.
     ///
     /// # Errors
-    /// Fails if there is no room for it.
+    /// Fails if it does not fit into the buffer.
     #[inline]
     pub fn varint(&mut self, value: VarInt) -> Result<(), BufferFull> {
         Sink::varint(self, value)
     }
 
-    /// Writes `value` in exactly this length.
+    /// Writes `value` as a variable-length integer of exactly `len`.
     ///
     /// # Errors
-    /// Fails if there is no room for it, or if it does not fit into the length.
+    /// Fails if the integer does not fit into the buffer, or if `value` is too large for this
+    /// length.
     #[inline]
     pub fn varint_of_len(&mut self, value: VarInt, len: VarIntLen) -> Result<(), BufferFull> {
         Sink::varint_of_len(self, value, len)
@@ -299,15 +304,16 @@ impl<'b> Writer<'b> {
     /// Writes the length of `bytes` as a variable-length integer, then `bytes`.
     ///
     /// # Errors
-    /// Fails if there is no room for them.
+    /// Fails if they do not fit into the buffer.
     pub fn varint_bytes(&mut self, bytes: &[u8]) -> Result<(), BufferFull> {
         self.atomically(|writer| Sink::varint_bytes(writer, bytes))
     }
 
-    /// Overwrites bytes written earlier with `value` in exactly this length.
+    /// Overwrites bytes that were written earlier, from `position` on, with `value` as a
+    /// variable-length integer of exactly `len`.
     ///
     /// # Errors
-    /// Fails if these bytes have not all been written yet, or if the value does not fit into the
+    /// Fails if some of these bytes have not been written yet, or if `value` is too large for this
     /// length.
     pub fn patch_varint(
         &mut self,
@@ -319,7 +325,7 @@ impl<'b> Writer<'b> {
         Writer::new(place).varint_of_len(value, len)
     }
 
-    /// Runs `write`. If it fails, the writer is as it was before the call.
+    /// Runs `write`. If it fails, everything that it has written is discarded.
     #[inline]
     pub fn atomically<T, E>(
         &mut self,
@@ -330,9 +336,10 @@ impl<'b> Writer<'b> {
         self.kept(before, result)
     }
 
-    /// Returns `result`. If it is an error, first discards what was written since `before`. This
-    /// function does the same as [`Writer::atomically`]. Code that runs for every packet uses it,
-    /// because the compiler may not inline a closure.
+    /// Returns `result`. If it is an error, first discards everything written after position
+    /// `before`. Together with a saved position, this does the same as [`Writer::atomically`]. Code
+    /// that runs for every packet uses it, because the compiler may not inline the closure of
+    /// `atomically`.
     #[inline(always)]
     pub(crate) fn kept<T, E>(&mut self, before: usize, result: Result<T, E>) -> Result<T, E> {
         if result.is_err() {
@@ -359,7 +366,8 @@ impl Sink for Writer<'_> {
             return Err(BufferFull);
         }
         let prefix = len.prefix();
-        // Fixed-size arrays compile to one or two stores per length instead of a call that copies.
+        // Arrays of a fixed size compile to one or two store instructions for each length. A slice
+        // would compile to a call of `memcpy`.
         match (len, value.get().to_be_bytes()) {
             (VarIntLen::One, [.., a]) => Writer::bytes(self, &[a | prefix]),
             (VarIntLen::Two, [.., a, b]) => Writer::bytes(self, &[a | prefix, b]),

@@ -3,9 +3,9 @@
 use crate::varint::VarInt;
 use core::fmt;
 
-/// Reason for closing a connection (CONNECTION_CLOSE frame of type 0x1c), or for abandoning a path
-/// (PATH_ABANDON frame). A peer may send any value. The constants are the values with a defined
-/// meaning.
+/// Reason for closing a connection (in a CONNECTION_CLOSE frame of type 0x1c) or for abandoning a
+/// path (in a PATH_ABANDON frame). A peer may send any value. The constants are the values that an
+/// RFC defines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransportErrorCode(pub VarInt);
 
@@ -27,19 +27,19 @@ macro_rules! codes {
 }
 
 codes! {
-    /// Closed without an error.
+    /// The connection or path is closed without an error.
     NO_ERROR = 0x00;
-    /// The endpoint itself failed.
+    /// The endpoint had an internal error.
     INTERNAL_ERROR = 0x01;
     /// The server refuses to accept new connections.
     CONNECTION_REFUSED = 0x02;
-    /// The peer sent more data than flow control permitted.
+    /// The peer sent more data than the flow control limits allow.
     FLOW_CONTROL_ERROR = 0x03;
-    /// The peer opened a stream beyond the limit.
+    /// The peer opened a stream beyond the limit on the number of streams.
     STREAM_LIMIT_ERROR = 0x04;
-    /// The peer sent a frame for a stream in a state that does not allow it.
+    /// The peer sent a frame for a stream whose state does not allow this frame.
     STREAM_STATE_ERROR = 0x05;
-    /// The peer sent a final size that contradicts what was received.
+    /// The peer sent a final size of a stream that contradicts earlier frames.
     FINAL_SIZE_ERROR = 0x06;
     /// The peer sent a badly formatted frame.
     FRAME_ENCODING_ERROR = 0x07;
@@ -47,7 +47,7 @@ codes! {
     TRANSPORT_PARAMETER_ERROR = 0x08;
     /// The peer sent more connection IDs than were allowed.
     CONNECTION_ID_LIMIT_ERROR = 0x09;
-    /// A protocol violation that no other code describes.
+    /// The peer violated the protocol in a way that no other code describes.
     PROTOCOL_VIOLATION = 0x0a;
     /// The client sent an Initial packet whose token is not valid.
     INVALID_TOKEN = 0x0b;

@@ -2,15 +2,15 @@
 
 use core::fmt;
 
-/// A connection ID of version 1 or 2: at most 20 bytes (RFC 9000 s.17.2).
+/// A connection ID of QUIC version 1 or 2, of at most 20 bytes (RFC 9000 s.17.2).
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId {
-    // Bytes from `len` on are zero, because the derived comparisons rely on it.
+    // The unused bytes from `len` on are zero. The derived `Eq`, `Ord` and `Hash` rely on this.
     bytes: [u8; ConnectionId::MAX_LEN],
     len: u8,
 }
 
-/// The ID is longer than 20 bytes.
+/// Error: a connection ID is longer than 20 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionIdTooLong;
 
@@ -32,8 +32,8 @@ impl ConnectionId {
         Ok(ConnectionId { bytes, len })
     }
 
-    /// Takes the first 20 bytes of an ID, which may be longer in another version (RFC 8999 allows
-    /// 255).
+    /// Creates a connection ID from the first 20 bytes of `id`. Versions other than 1 and 2 allow
+    /// IDs of up to 255 bytes (RFC 8999).
     #[inline]
     pub fn cut(id: &[u8]) -> Self {
         let id = id.get(..Self::MAX_LEN).unwrap_or(id);
@@ -46,10 +46,10 @@ impl ConnectionId {
         self.bytes.get(..self.len()).unwrap_or_default()
     }
 
-    /// True if the connection ID consists of these bytes.
+    /// Returns `true` if the connection ID consists of exactly the bytes `id`.
     #[inline]
     pub fn is(&self, id: &[u8]) -> bool {
-        // Most IDs have eight bytes. This comparison needs no call of `memcmp`.
+        // Most IDs have eight bytes. This comparison of eight bytes avoids a call of `memcmp`.
         match (id.first_chunk::<8>(), self.bytes.first_chunk::<8>()) {
             (Some(id_first), Some(first)) if id.len() == 8 => self.len == 8 && id_first == first,
             _ => self.as_bytes() == id,
@@ -66,7 +66,7 @@ impl ConnectionId {
         self.len == 0
     }
 
-    /// The length byte before the ID on the wire.
+    /// The length of the ID, as the byte that precedes the ID on the wire.
     pub(crate) fn len_byte(&self) -> u8 {
         self.len
     }
@@ -98,9 +98,9 @@ impl fmt::Debug for ConnectionId {
     }
 }
 
-/// A token with which an endpoint that has lost its state ends a connection (RFC 9000 s.10.3). It
-/// is secret until it is used: `Debug` does not print it, and `==` takes constant time (RFC 9000
-/// s.10.3.1).
+/// A stateless reset token: with it, an endpoint that has lost its state ends a connection (RFC
+/// 9000 s.10.3). The token is secret until it is used. Therefore `Debug` does not print it, and
+/// `==` takes constant time (RFC 9000 s.10.3.1).
 #[derive(Clone, Copy)]
 pub struct ResetToken(pub [u8; ResetToken::LEN]);
 

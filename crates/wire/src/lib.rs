@@ -3,19 +3,20 @@
 //! (draft-ietf-quic-ack-frequency) and the frames of multipath QUIC (RFC 10069).
 //!
 //! A [`Reader`] reads from a slice and a [`Writer`] writes into one. Both return an error at the
-//! end of the slice. Parsed values borrow from the input. They are always legal, because restricted
-//! fields have types that enforce the restriction. This crate does not allocate, does no I/O, has
-//! no keys, and keeps no state between calls. No input makes it panic; the lints below enforce
-//! that.
+//! end of the slice. Parsed values borrow from the input. A value that exists is always legal,
+//! because a field with a restriction has a type that enforces it. This crate does not allocate,
+//! does no I/O, has no keys, and keeps no state between calls. No input makes it panic; the lints
+//! below enforce that.
 //!
-//! Start at [`packet::Datagram`] (a UDP payload as packets), then [`frame::Frames`] (a decrypted
-//! payload as frames) and [`params::TransportParameters`]. A packet that does not parse is dropped
-//! without an answer ([`packet::PacketError`]). A frame or parameter that does not parse closes the
-//! connection, and its error has the code to close with ([`TransportErrorCode`]).
+//! Start at [`packet::Datagram`], which splits a UDP payload into packets. After decryption,
+//! [`frame::Frames`] splits the payload of a packet into frames. [`params::TransportParameters`]
+//! reads transport parameters. A packet that cannot be parsed is dropped without an answer
+//! ([`packet::PacketError`]). A malformed frame or parameter closes the connection, and its error
+//! has the code to close with ([`TransportErrorCode`]).
 //!
 //! An unknown frame type is a value ([`frame::Frame::Unknown`]), not an error. The extension that
-//! negotiated the type handles it. If there is no such extension, the endpoint treats it as an
-//! error.
+//! negotiated the type handles the frame. If there is no such extension, the endpoint must treat
+//! the frame as an error.
 //!
 //! ```
 //! use equic_wire::frame::{Frame, Frames, Stream};

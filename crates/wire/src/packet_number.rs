@@ -8,7 +8,7 @@ use core::fmt;
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PacketNumber(VarInt);
 
-/// Number of bytes of a truncated packet number.
+/// The length of a truncated packet number, from one to four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PacketNumberLen {
     /// 8 bits.
@@ -49,7 +49,7 @@ impl PacketNumberLen {
         }
     }
 
-    /// Reads the length from the two lowest bits of an unprotected first byte.
+    /// Reads the length from the two lowest bits of the first byte of a header without protection.
     pub const fn of_first_byte(first: u8) -> Self {
         match first & 0x03 {
             0 => PacketNumberLen::One,
@@ -59,8 +59,8 @@ impl PacketNumberLen {
         }
     }
 
-    /// Mask of the bits that a packet number of this length has in a four-byte field in network
-    /// order.
+    /// Mask for a four-byte field in network order: keeps the bits that a packet number of this
+    /// length occupies.
     pub(crate) const fn field_mask(self) -> u32 {
         match self {
             PacketNumberLen::One => 0xff00_0000,
@@ -87,7 +87,7 @@ impl PacketNumber {
     /// 2^62-1.
     pub const MAX: PacketNumber = PacketNumber(VarInt::MAX);
 
-    /// Returns `None` if the number exceeds 2^62-1.
+    /// Creates a packet number. Returns `None` if it exceeds 2^62-1.
     #[inline]
     pub fn new(number: u64) -> Option<Self> {
         VarInt::new(number).ok().map(PacketNumber)
@@ -98,7 +98,7 @@ impl PacketNumber {
         self.0.get()
     }
 
-    /// Packet number as on the wire.
+    /// The packet number as an integer for the wire.
     pub const fn as_varint(self) -> VarInt {
         self.0
     }
@@ -108,9 +108,10 @@ impl PacketNumber {
         self.0.checked_add(1).map(PacketNumber)
     }
 
-    /// Truncates the number to the shortest form that the peer can restore, if it has received no
-    /// later packet and everything up to `largest_acked` is acknowledged (RFC 9000 s.17.1, A.2).
-    /// Returns `None` if four bytes are not enough, or if this packet is not after `largest_acked`.
+    /// Truncates the packet number to the shortest form from which the peer can restore it. The
+    /// peer must have received no later packet, and everything up to `largest_acked` must be
+    /// acknowledged (RFC 9000 s.17.1, A.2). Returns `None` if four bytes are not enough, or if this
+    /// number does not exceed `largest_acked`.
     #[inline(always)]
     pub fn truncate(self, largest_acked: Option<PacketNumber>) -> Option<TruncatedPacketNumber> {
         let unacked = match largest_acked {
@@ -120,8 +121,8 @@ impl PacketNumber {
         if unacked == 0 {
             return None;
         }
-        // RFC 9000 s.17.1: the encoding must distinguish more than twice as many packet numbers as
-        // are not acknowledged.
+        // RFC 9000 s.17.1: the encoding must cover a range that is more than twice as large as the
+        // number of unacknowledged packets.
         let range = unacked.checked_mul(2)?;
         use PacketNumberLen::{Four, One, Three, Two};
         [One, Two, Three, Four]
@@ -155,8 +156,8 @@ impl TruncatedPacketNumber {
         Ok(TruncatedPacketNumber { bits, len })
     }
 
-    /// Reads the number from the first four bytes of a Packet Number field, in network order. Bytes
-    /// after a shorter field are ignored.
+    /// Reads a packet number of length `len` from four bytes in network order. If the number is
+    /// shorter than four bytes, the bytes behind it are ignored.
     #[inline]
     pub(crate) const fn of_field(field: u32, len: PacketNumberLen) -> Self {
         let bits = match len {
@@ -188,8 +189,7 @@ impl TruncatedPacketNumber {
     /// Returns `None` if the result exceeds 2^62-1.
     #[inline]
     pub fn restore(self, largest: Option<PacketNumber>) -> Option<PacketNumber> {
-        // All values are below 2^63. The subtractions saturate only in the cases that the RFC
-        // excludes.
+        // All values are below 2^63, so the additions never saturate.
         let expected = largest.map_or(0, |largest| largest.get().saturating_add(1));
         let window = self.len.window();
         let half = window >> 1;

@@ -3,9 +3,9 @@
 use crate::VarInt;
 use core::fmt;
 
-/// Identifies a path of a connection. Each path has its own connection IDs and packet numbers. Path
-/// 0 is the path of the handshake. IDs go up to 2^32-1, because the nonce of a packet has 32 bits
-/// for the path ID (RFC 10069 s.2.4).
+/// Identifier of a path in a multipath connection. Each path has its own connection IDs and packet
+/// numbers. Path 0 is the path of the handshake. IDs go up to 2^32-1, because the nonce for a
+/// packet has 32 bits for the path ID (RFC 10069 s.2.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathId(u32);
 
@@ -25,7 +25,7 @@ impl PathId {
         self.0
     }
 
-    /// Path ID as on the wire.
+    /// The path ID as an integer for the wire.
     pub const fn as_varint(self) -> VarInt {
         VarInt::from_u32(self.0)
     }
@@ -35,7 +35,7 @@ impl PathId {
         self.0.checked_add(1).map(PathId)
     }
 
-    /// Returns `None` if `id` exceeds 2^32-1.
+    /// Creates a path ID from an integer. Returns `None` if `id` exceeds 2^32-1.
     pub(crate) fn from_varint(id: VarInt) -> Option<Self> {
         u32::try_from(id.get()).ok().map(PathId)
     }

@@ -1,14 +1,14 @@
-//! Stream IDs and counts (RFC 9000 s.2.1, s.4.6).
+//! Stream IDs, and numbers of streams (RFC 9000 s.2.1, s.4.6).
 
 use crate::varint::VarInt;
 use core::fmt;
 
-/// An end of a connection.
+/// One of the two endpoints of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Side {
-    /// The side that sent the first Initial.
+    /// The endpoint that sent the first Initial packet.
     Client,
-    /// The side that received the first Initial.
+    /// The endpoint that received the first Initial packet.
     Server,
 }
 
@@ -21,13 +21,13 @@ pub enum Direction {
     Unidirectional,
 }
 
-/// A stream ID. It encodes the initiator, the direction, and the index among the streams with the
-/// same initiator and direction.
+/// A stream ID. It encodes which side opened the stream, the stream's direction, and an index among
+/// all streams with the same two properties.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(VarInt);
 
-/// A cumulative number of streams. At most 2^60, so that every stream ID fits into a
-/// variable-length integer (RFC 9000 s.4.6).
+/// A number of streams since the start of the connection. It is at most 2^60, so that every stream
+/// ID fits into a variable-length integer (RFC 9000 s.4.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamCount(u64);
 
@@ -44,8 +44,8 @@ impl core::ops::Not for Side {
 }
 
 impl StreamId {
-    /// Returns the ID of stream number `index` (from 0) among those that `initiator` opens in this
-    /// direction. Returns `None` if the index is 2^60 or more.
+    /// Returns the ID of the stream with this `index`, counted from 0, among the streams that
+    /// `initiator` opens in this direction. Returns `None` if the index is 2^60 or more.
     pub fn new(initiator: Side, direction: Direction, index: u64) -> Option<Self> {
         let initiator_bit = match initiator {
             Side::Client => 0,
@@ -69,7 +69,8 @@ impl StreamId {
         if self.0.get() & 2 == 0 { Direction::Bidirectional } else { Direction::Unidirectional }
     }
 
-    /// The index among the streams of the same initiator and direction, from 0.
+    /// The stream's index, counted from 0, among the streams that the same side opened in the same
+    /// direction.
     pub const fn index(self) -> u64 {
         self.0.get() >> 2
     }
@@ -79,7 +80,7 @@ impl StreamId {
         self.direction() == Direction::Bidirectional || self.initiator() == side
     }
 
-    /// Stream ID as on the wire.
+    /// The stream ID as an integer for the wire.
     pub const fn as_varint(self) -> VarInt {
         self.0
     }
@@ -95,7 +96,7 @@ impl StreamCount {
     /// 2^60.
     pub const MAX: StreamCount = StreamCount(1 << 60);
 
-    /// Returns `None` if `count` exceeds 2^60.
+    /// Creates a number of streams. Returns `None` if `count` exceeds 2^60.
     pub const fn new(count: u64) -> Option<Self> {
         if count <= Self::MAX.0 { Some(StreamCount(count)) } else { None }
     }
@@ -105,7 +106,7 @@ impl StreamCount {
         self.0
     }
 
-    /// Count as on the wire.
+    /// The number of streams as an integer for the wire.
     pub const fn as_varint(self) -> VarInt {
         VarInt::constant(self.0)
     }

@@ -6,20 +6,20 @@ use core::fmt;
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VarInt(u64);
 
-/// The value does not fit into 62 bits, or not into the requested length.
+/// Error: the value does not fit into 62 bits, or not into the requested encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VarIntOutOfRange;
 
 /// Number of bytes that an encoded [`VarInt`] takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VarIntLen {
-    /// Up to 63.
+    /// One byte, for values up to 63.
     One,
-    /// Up to 16,383.
+    /// Two bytes, for values up to 16,383.
     Two,
-    /// Up to 1,073,741,823.
+    /// Four bytes, for values up to 1,073,741,823.
     Four,
-    /// Up to 2^62-1.
+    /// Eight bytes, for values up to 2^62-1.
     Eight,
 }
 
@@ -44,7 +44,7 @@ impl VarIntLen {
         })
     }
 
-    /// Reads the length from the first byte of an encoding.
+    /// Reads the length from the first byte of an encoded integer.
     pub const fn of_first_byte(first: u8) -> Self {
         match first >> 6 {
             0 => VarIntLen::One,
@@ -54,7 +54,7 @@ impl VarIntLen {
         }
     }
 
-    /// The two most significant bits of the first byte.
+    /// The two most significant bits of the first byte, which encode the length.
     pub(crate) const fn prefix(self) -> u8 {
         match self {
             VarIntLen::One => 0x00,
@@ -84,13 +84,14 @@ impl VarInt {
         if value <= Self::MAX.0 { Ok(VarInt(value)) } else { Err(VarIntOutOfRange) }
     }
 
-    /// Creates a constant. Call it only at compile time, because it cuts a value out of range to 62
-    /// bits.
+    /// Creates a constant. Call it only in constants, because it silently cuts a value above 2^62-1
+    /// to its lower 62 bits.
     pub(crate) const fn constant(value: u64) -> Self {
         VarInt(value & Self::MAX.0)
     }
 
-    /// Takes the lower 62 bits of a big-endian encoding.
+    /// Returns the integer whose encoding, read as a big-endian number, is `value`: its lower bits
+    /// without the length prefix.
     pub(crate) const fn from_encoding(value: u64, len: VarIntLen) -> Self {
         VarInt(value & len.max().0)
     }
@@ -100,8 +101,8 @@ impl VarInt {
         self.0
     }
 
-    /// Returns the value as a length. A value that does not fit becomes `usize::MAX`, which exceeds
-    /// any real length.
+    /// Returns the value as a length. A value that does not fit into `usize` becomes `usize::MAX`,
+    /// which exceeds any real length.
     pub fn as_len(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }

@@ -2,27 +2,28 @@
 
 use core::fmt;
 
-/// A version field: any 32 bits.
+/// The version field of a packet, which may have any 32-bit value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u32);
 
-/// A version that this crate parses beyond the invariants.
+/// A version whose packets this crate parses completely, and not only their invariant fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum KnownVersion {
     /// RFC 9000.
     V1,
-    /// RFC 9369: it numbers packet types differently, and derives keys with other salts and labels.
+    /// Version 2 (RFC 9369). It numbers packet types differently, and derives keys with other salts
+    /// and labels.
     V2,
     /// [`Version::NULL_CRYPTO`], for simulations: version 1 without any protection.
-    /// [`Version::known`] never returns it. Callers enable it with
+    /// [`Version::known`] never returns it. To parse such packets, call
     /// [`crate::packet::Datagram::including`].
     #[cfg(feature = "null-crypto")]
     NullCrypto,
 }
 
 impl KnownVersion {
-    /// All known versions of this build.
+    /// All versions that this build knows.
     pub const ALL: &[KnownVersion] = &[
         KnownVersion::V1,
         KnownVersion::V2,
@@ -32,20 +33,21 @@ impl KnownVersion {
 }
 
 impl Version {
-    /// Marks a Version Negotiation packet (RFC 8999 s.6).
+    /// The value 0, which marks a Version Negotiation packet (RFC 8999 s.6).
     pub const NEGOTIATION: Version = Version(0);
     /// Version 1.
     pub const V1: Version = Version(1);
     /// Version 2.
     pub const V2: Version = Version(0x6b33_43cf);
-    /// "null" in ASCII: a private version for packets without protection in a simulation. The IETF
-    /// does not assign this number, because its versions begin with 0x0000 (RFC 9000 s.15) and its
-    /// drafts with 0xff0000. It is also not reserved to force version negotiation.
+    /// The number spells "null" in ASCII. It is a private version for packets without protection,
+    /// used in simulations. The IETF does not assign this number, because its versions begin with
+    /// 0x0000 (RFC 9000 s.15) and its drafts with 0xff0000. The number is also not one of those
+    /// reserved to force version negotiation.
     #[cfg(feature = "null-crypto")]
     pub const NULL_CRYPTO: Version = Version(0x6e75_6c6c);
 
-    /// Returns a version that is reserved to force version negotiation: 0x?a?a?a?a, with the given
-    /// bits in the upper halves of the bytes (RFC 9000 s.15).
+    /// Returns a version that is reserved to force version negotiation: 0x?a?a?a?a, where the upper
+    /// half of each byte comes from `bits` (RFC 9000 s.15).
     pub const fn reserved(bits: u32) -> Version {
         Version((bits & 0xf0f0_f0f0) | 0x0a0a_0a0a)
     }

@@ -35,16 +35,16 @@ struct Server {
     quic: quiche::Config,
     http: h3::Config,
     clients: HashMap<u64, Client>,
-    /// Maps each connection ID to the number of its client.
+    /// The connection IDs of all clients, each with the number of its client.
     ids: HashMap<ConnectionId<'static>, u64>,
     next: u64,
     service: Service, // eQUIC
     gateway: Ledger,  // eQUIC Retry
-    /// Makes connection IDs that the gateway recognises as this server's.
+    /// Makes connection IDs that the gateway can verify.
     maker: ConnectionIds, // eQUIC IDs
 }
 
-/// Maximum number of packets that are received in a row before timers run and packets are sent.
+/// Maximum number of packets that the server receives before it handles timers and sends packets.
 const MOST_PACKETS: usize = 64;
 
 fn main() -> Result<()> {
@@ -78,12 +78,12 @@ fn main() -> Result<()> {
     };
     let mut packet = [0; 65_535];
     loop {
-        // A server with other event sources would also wait for these here.
+        // A server with other event sources would wait for them here, too.
         let timeout = server.clients.values().filter_map(|client| client.quic.timeout()).min();
         let least = Duration::from_millis(1);
         server.socket.set_read_timeout(timeout.map(|timeout| timeout.max(least)))?;
-        // Received packets come before timers. If the CPU was late, a packet that has already
-        // arrived must not time out.
+        // Received packets are processed before timers. So a connection does not time out while its
+        // packet is already waiting.
         for _ in 0..MOST_PACKETS {
             let Ok((length, from)) = server.socket.recv_from(&mut packet) else { break };
             // Malformed packets get no answer, so errors are ignored.
@@ -188,7 +188,7 @@ impl Server {
     }
     // --
 
-    /// Sends all packets that are due, and removes closed connections.
+    /// Sends all packets that are due, and removes clients whose connections are closed.
     fn send(&mut self) {
         let mut out = [0; 1350];
         for client in self.clients.values_mut() {

@@ -1,4 +1,4 @@
-//! Implements quinn's `Controller` with the functions of a plugin.
+//! Implements quinn's trait `Controller` (congestion control) with the functions of a plugin.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,9 +13,9 @@ use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics, 
 use crate::host::{Abi, Context, WORDS, least};
 use crate::{PluginCall, Controllers, OPERATIONS, Path, at};
 
-/// Initial window, in datagrams (RFC 9002 s.7.2).
+/// Initial congestion window, in datagrams (RFC 9002 s.7.2).
 const INITIAL: u64 = 10;
-/// Round-trip time before the first sample (RFC 9002 s.6.2.2).
+/// Round-trip time that is assumed before the first sample (RFC 9002 s.6.2.2).
 const INITIAL_RTT: Duration = Duration::from_millis(333);
 
 impl ControllerFactory for Controllers {
@@ -46,7 +46,7 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns the controller that replaces a failed plugin: quinn's own, which starts with the
+/// Returns the controller that replaces a failed plugin: quinn's NewReno, which starts with the
 /// plugin's last window.
 fn new_reno(window: u64, now: Instant, mtu: u16) -> Box<dyn Controller> {
     let mut config = NewRenoConfig::default();
@@ -54,22 +54,22 @@ fn new_reno(window: u64, now: Instant, mtu: u16) -> Box<dyn Controller> {
     Arc::new(config).build(now, mtu)
 }
 
-/// The controller that makes the decisions.
+/// The controller that currently makes the decisions for a path.
 enum Control {
-    /// The plugin. Only `clone_box` needs the lock, because it has a shared reference. No thread
+    /// The plugin. Its lock exists only for `clone_box`, which has a shared reference. No thread
     /// ever waits for the lock.
     Plugin(Mutex<Instance<Abi>>),
-    /// quinn's own controller, after the plugin has failed.
+    /// quinn's own controller, which takes over after the plugin has failed.
     Quinn(Box<dyn Controller>),
 }
 
-/// The controller of one path.
+/// The congestion controller of one path, whose decisions a plugin makes.
 struct Bytecode {
     controllers: Controllers,
     control: Control,
     path: Path,
     initial: u64,
-    /// Time at which the plugin's clock started.
+    /// Time at which the clock of the plugin started.
     began: Instant,
 }
 
@@ -103,7 +103,8 @@ impl Bytecode {
         }
     }
 
-    /// Returns `true` if the plugin has a function with the anchor `Replace` for the operation.
+    /// Runs the plugin's functions for an operation. Returns `true` if one of them has the anchor
+    /// `Replace`.
     ///
     /// # Errors
     /// Returns the reason if the plugin has failed.
@@ -138,8 +139,8 @@ impl Bytecode {
             match answer {
                 _ if anchor != Anchor::Replace => {}
                 DONE => {}
-                // A plugin cannot ask for the default, because quinn's controllers do not accept a
-                // window from outside.
+                // A plugin cannot return the default result here, because quinn's controllers do
+                // not accept a window from outside.
                 DEFAULT => {
                     return Err(format!(
                         "{operation}: the plugin asked for the default, which quinn cannot run"
@@ -187,7 +188,8 @@ impl Controller for Bytecode {
         app_limited: bool,
         largest: Option<u64>,
     ) {
-        // Only quinn knows which bytes were lost, so its number replaces the plugin's.
+        // Only quinn knows which bytes were lost. So the number that quinn reports replaces the
+        // plugin's.
         self.path.in_flight = in_flight;
         if let Control::Quinn(other) = &mut self.control {
             other.on_end_acks(now, in_flight, app_limited, largest);
@@ -200,8 +202,8 @@ impl Controller for Bytecode {
         }
         let words = [0, self.clock(sent), u64::from(lost == 0), lost];
         self.ask(now, Operation::CongestionEvent, &words);
-        // RFC 9002 s.7.6.2. On eQUIC's connections, persistent congestion is an operation of its
-        // own, which no controller decides.
+        // RFC 9002 s.7.6.2: persistent congestion resets the window. On eQUIC's own connections,
+        // persistent congestion is a separate operation, which no controller decides.
         if persistent {
             self.path.window = least(self.path.datagram_size);
         }
@@ -232,7 +234,7 @@ impl Controller for Bytecode {
         metrics
     }
 
-    /// Copies the controller for a path that replaces this one. The plugin's variables keep their
+    /// Copies the controller for a path that replaces this path. The plugin's variables keep their
     /// values.
     fn clone_box(&self) -> Box<dyn Controller> {
         let control = match &self.control {
@@ -260,7 +262,7 @@ impl Controller for Bytecode {
     }
 }
 
-/// Returns an instance with a copy of the memory.
+/// Returns a new instance of the plugin with a copy of the memory.
 fn copy(machine: &Mutex<Instance<Abi>>) -> Option<Instance<Abi>> {
     let mut machine = machine.lock().unwrap_or_else(PoisonError::into_inner);
     let mut copy = machine.program().instantiate().ok()?;

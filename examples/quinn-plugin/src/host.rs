@@ -1,5 +1,5 @@
-//! Helpers of the plugin interface for a path of quinn. Their numbers, names and costs are from the
-//! table of `equic-plugin`.
+//! Helper functions that a plugin can call when it runs on a path of quinn. Their numbers, names
+//! and costs come from the table of `equic-plugin`.
 
 use equic_plugin::{Class, Granted, HelperInfo, Manifest, helpers as table};
 use equic_transport::operation::Field;
@@ -7,12 +7,12 @@ use equic_vm::{Caller, HelperError, HelperHost, Helpers, Region};
 
 use crate::Path;
 
-/// Length in bytes of the arguments of a call: up to eight inputs and eight outputs.
+/// Size in bytes of the memory for the arguments of a call: up to eight inputs and eight outputs.
 pub(crate) const WORDS: u64 = 128;
-/// Upper limit of the congestion window in bytes, whatever a plugin sets.
+/// Upper limit of the congestion window in bytes, which a plugin cannot exceed.
 const MOST: u64 = 1 << 30;
 
-/// The host that runs the bytecode.
+/// Marker type for programs that run with the helpers of this module.
 #[derive(Debug)]
 pub(crate) struct Abi;
 
@@ -20,20 +20,20 @@ impl HelperHost for Abi {
     type Data<'h> = Context<'h>;
 }
 
-/// State that helpers work with while a function runs.
+/// State that the helpers can access while a function of the plugin runs.
 pub(crate) struct Context<'h> {
     pub(crate) path: &'h mut Path,
     pub(crate) now: u64,
     pub(crate) manifest: &'h Manifest,
     pub(crate) granted: &'h Granted,
-    /// True if the function only observes. It must not set fields.
+    /// True if the function may only observe, so that it must not set fields.
     pub(crate) looks_on: bool,
 }
 
 type Call<'c, 'h> = Caller<'c, Context<'h>>;
 
-/// Returns the helpers that can be implemented with quinn. A plugin that calls any other helper is
-/// not loaded.
+/// Returns the helpers that can be implemented with quinn. A plugin that calls any other helper
+/// cannot be loaded.
 pub(crate) fn helpers() -> Helpers<Abi> {
     let mut helpers = Helpers::new();
     for HelperInfo { number, name, cost, .. } in table() {
@@ -85,7 +85,7 @@ pub(crate) fn can_be_read(field: Field) -> bool {
     read(&nothing, field).is_some()
 }
 
-/// Returns `true` if a controller of quinn decides this field.
+/// Returns `true` if a controller decides this field in quinn.
 pub(crate) fn can_be_set(field: Field) -> bool {
     matches!(field, Field::CongestionWindow | Field::SlowStartThreshold)
 }
@@ -125,7 +125,7 @@ fn set(caller: &mut Call<'_, '_>, number: u64, value: u64) -> Result<u64, Helper
     }
 }
 
-/// Logs a message for the developer of the plugin.
+/// Logs a message of the plugin, for its developer.
 fn log(caller: &mut Call<'_, '_>, text: Region, value: u64) -> Result<u64, HelperError> {
     caller.charge(text.len / 8)?;
     let text = caller.memory.read(text)?;

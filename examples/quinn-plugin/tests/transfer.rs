@@ -1,5 +1,5 @@
-//! Tests of eQUIC's plugins as quinn's congestion controller: transfers over sockets, through a
-//! relay that drops packets.
+//! Tests that run eQUIC's plugins as quinn's congestion controller, with transfers through a relay
+//! that drops packets.
 
 mod common;
 
@@ -11,14 +11,15 @@ use common::{ROOT, bundle, transfer};
 use equic_transport::operation::{Field, Operation};
 use quinn_plugin::{PluginCall, Controllers, Error};
 
-/// Returns a bundle of the plugin with this name in `plugins/`.
+/// Returns a bundle with the plugin of this name in `plugins/`.
 fn of_the_tree(name: &str) -> Vec<u8> {
     let folder = Path::new(ROOT).join("plugins").join(name);
     let manifest = fs::read_to_string(folder.join("plugin.toml")).unwrap();
     bundle(&manifest, &folder.join(format!("{name}.c")))
 }
 
-/// Returns a bundle of a controller. `source` must have the functions `on_acked` and `on_event`.
+/// Returns a bundle with a congestion controller. `source` must define the functions `on_acked` and
+/// `on_event`.
 fn controller(source: &str) -> Vec<u8> {
     let manifest = fs::read_to_string(Path::new(ROOT).join("plugins/reno/plugin.toml")).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -27,7 +28,7 @@ fn controller(source: &str) -> Vec<u8> {
     bundle(&manifest, &file)
 }
 
-/// Returns the plugin, and a list that receives its calls.
+/// Loads a plugin. Returns it with a list to which each of its calls is added.
 fn listened(bundle: &[u8]) -> (Controllers, Arc<Mutex<Vec<PluginCall>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let list = Arc::clone(&asked);
@@ -37,7 +38,7 @@ fn listened(bundle: &[u8]) -> (Controllers, Arc<Mutex<Vec<PluginCall>>>) {
 }
 
 /// NewReno in Rust, as in RFC 9002 s.7.3 and `plugins/reno/reno.c`. It computes the expected result
-/// of each call.
+/// of each plugin call.
 #[derive(Default)]
 struct Reno {
     recovery_start: u64,
@@ -78,7 +79,7 @@ impl Reno {
     }
 }
 
-/// The plugin `plugins/reno` controls a connection of quinn. Each of its answers must be that of
+/// The plugin `plugins/reno` controls a connection of quinn. Each of its results must be that of
 /// NewReno. Losses must halve the window, and quinn must use the window that the bytecode set last.
 #[tokio::test]
 async fn reno_of_the_tree_governs_a_connection_of_quinn() {
@@ -100,14 +101,14 @@ async fn reno_of_the_tree_governs_a_connection_of_quinn() {
     assert!(events.filter(halved).count() > 0, "a loss halves the window");
     let grown = asked.iter().filter(|one| one.after.window > one.before.window).count();
     assert!(grown > 0, "and acknowledgements open it");
-    // The windows are equal, because no persistent congestion occurred. quinn would not report that
-    // to a controller.
+    // The windows must be equal, because no persistent congestion occurred. quinn would not notify
+    // a controller about it.
     assert_eq!(done.window, asked.last().unwrap().after.window);
 }
 
-/// The plugin `plugins/cubic`, which has slow start with HyStart++, controls a connection of quinn.
-/// A loss must reduce the window to seven tenths, once for each flight, and the window must grow
-/// again from there. quinn never calls the plugin's function for spurious losses.
+/// The plugin `plugins/cubic`, which includes slow start with HyStart++, controls a connection of
+/// quinn. A loss must reduce the window to seven tenths, only once for each flight of packets. The
+/// window must grow again from there. quinn never calls the plugin's function for spurious losses.
 #[tokio::test]
 async fn cubic_of_the_tree_governs_a_connection_of_quinn() {
     let (controllers, asked) = listened(&of_the_tree("cubic"));
@@ -138,7 +139,7 @@ async fn cubic_of_the_tree_governs_a_connection_of_quinn() {
 }
 
 /// The window that the bytecode sets must limit the bytes in flight. The test compares two programs
-/// with different limits.
+/// that set different windows.
 #[tokio::test]
 async fn the_window_of_the_bytecode_holds_quinn_back() {
     let pinned = "
@@ -154,7 +155,8 @@ async fn the_window_of_the_bytecode_holds_quinn_back() {
             return EQUIC_DONE;
         }";
     let most = |asked: &[PluginCall]| {
-        // The first calls are skipped, because the handshake uses the initial window.
+        // The first calls are skipped, because quinn still uses the initial window during the
+        // handshake.
         let later = asked.iter().skip(20);
         later.map(|one| one.before.in_flight.div_ceil(one.before.datagram_size)).max().unwrap()
     };
@@ -163,8 +165,8 @@ async fn the_window_of_the_bytecode_holds_quinn_back() {
     {
         let held = asked.lock().unwrap();
         assert!(held.iter().all(|one| one.after.window == 4 * one.after.datagram_size));
-        // A fifth packet may be in flight, because a packet may be sent as long as there is room
-        // for one byte.
+        // A fifth packet may be in flight, because a sender may send a packet if the window has
+        // room for at least one byte.
         assert!(most(&held) <= 5, "{} datagrams in flight", most(&held));
         assert_eq!(done.window, held.last().unwrap().after.window);
     }
@@ -175,7 +177,8 @@ async fn the_window_of_the_bytecode_holds_quinn_back() {
     assert!(most(&open) > 5, "{} datagrams in flight", most(&open));
 }
 
-/// Bytecode that never ends is removed. The connection must go on with quinn's own controller.
+/// A plugin whose bytecode never ends must be removed. The connection must continue with quinn's
+/// own controller.
 #[tokio::test]
 async fn a_plugin_that_fails_is_taken_off() {
     let endless = "
@@ -226,7 +229,7 @@ fn what_quinn_has_not_is_refused() {
     assert!(matches!(Controllers::load(b"no bundle"), Err(Error::Bundle(_))));
 }
 
-/// `make test` compiles with assertions and overflow checks.
+/// `make test` must compile with debug assertions and overflow checks.
 #[test]
 fn suite_is_compiled_with_assertions() {
     if option_env!("EQUIC_ASSERTIONS").is_some() {

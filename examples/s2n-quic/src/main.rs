@@ -68,7 +68,7 @@ impl Format for Tokens {
         let ring = self.0.key_ring().ok()??;
         let proof = RetryToken::authenticate(&ring, ring.now(), token).ok()?;
         let from = SocketAddr::from(&from.remote_address);
-        // On a socket for both families, an IPv4 client has an IPv4-mapped address.
+        // On a socket for IPv4 and IPv6, the address of an IPv4 client is an IPv4-mapped address.
         let brought = SocketAddr::new(from.ip().to_canonical(), from.port()) == proof.client;
         brought.then(|| InitialId::try_from_bytes(proof.original.as_bytes()))?
     }

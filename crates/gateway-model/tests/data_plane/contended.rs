@@ -1,5 +1,5 @@
-//! Tests of concurrency and of buffers: CPUs that charge the same bucket at the same time, and
-//! headers outside of the frame's linear part.
+//! Tests of the XDP program under unusual conditions: several CPUs charge the same bucket at the
+//! same time, and headers are outside of the linear part of the packet buffer.
 
 use crate::packets;
 use crate::packets::frame::{DESTINATION_OPTIONS, TPID_8021AD, TPID_8021Q, udp};
@@ -25,7 +25,7 @@ fn initial(number: u32) -> Vec<u8> {
     udp("192.0.2.1:1000", "10.0.0.1:443", payload).build()
 }
 
-/// Loads the program with the script's configuration. Its clock stands still.
+/// Loads the program with the configuration of a script, and sets a clock that stands still.
 fn loaded(script: &Script) -> Program {
     let mut program = Program::default();
     script.play(&mut program, |_, _, _| {});
@@ -34,7 +34,8 @@ fn loaded(script: &Script) -> Program {
     program
 }
 
-/// Several CPUs charge one bucket at the same time. Exactly the bucket's content passes.
+/// Several CPUs charge one bucket at the same time. The number of packets that pass must be exactly
+/// the content of the bucket.
 #[test]
 fn a_bucket_is_charged_exactly_by_all_cpus() {
     let name = "a_bucket_is_charged_exactly_by_all_cpus";
@@ -47,7 +48,8 @@ fn a_bucket_is_charged_exactly_by_all_cpus() {
     let limited =
         |service: &mut Service| service.packets_per_source = Rate::per_second(1_000, BURST);
     let mut program = loaded(&case("one bucket").service(limited));
-    // Creates the entry of the source, so that the threads do not compete for creating it.
+    // Creates the table entry of the source first, so that the threads do not compete for creating
+    // it.
     program.loaded().run(&short(), START);
     let fd = program.loaded().program_fd();
     std::thread::scope(|scope| {
@@ -65,9 +67,10 @@ fn a_bucket_is_charged_exactly_by_all_cpus() {
     assert_eq!(source.bytes, 100 * all, "of payload");
 }
 
-/// Another thread changes the word of a bucket all the time. Every packet must be charged, or
-/// refused and counted, and no run may hang. The number of refusals depends on the processor, which
-/// may hand the word over in such a way that no CPU fails eight times in a row.
+/// Another thread changes the state of a bucket all the time. The program must either charge a
+/// packet, or refuse and count it, and no run may hang. How many packets are refused depends on the
+/// processor. It may pass the memory between the CPUs in such a way that no update fails eight
+/// times in a row.
 #[test]
 fn a_bucket_that_always_changes_loses_no_packet() {
     const PACKETS: u64 = 1_000_000;
@@ -76,8 +79,8 @@ fn a_bucket_that_always_changes_loses_no_packet() {
     if !packets::is_root() {
         return packets::skip(name, "loading XDP programs needs root");
     }
-    // Every packet of the attempt opens it again, because the clock moves all the time and a
-    // handshake may take no time.
+    // The clock advances all the time, and a handshake may take no time. So every packet opens the
+    // connection again, and is charged to the bucket.
     let limited = |service: &mut Service| {
         service.new_per_service = Rate::per_second(1_000, 1_000_000);
         service.handshake_ns = 0;
@@ -87,16 +90,18 @@ fn a_bucket_that_always_changes_loses_no_packet() {
     program.loaded().run(&initial(1), START);
     let fd = program.loaded().program_fd();
     let (rates, control) = (program.loaded().mapped_rates(), program.loaded().mapped_control());
-    // SAFETY: the word is aligned, mapped as long as `rates` lives, and accessed only atomically.
+    // SAFETY: the bucket's word is aligned, stays mapped as long as `rates` lives, and is accessed
+    // only atomically.
     let word = unsafe { AtomicU64::from_ptr((&raw mut (*rates.as_ptr()).new_tat).cast()) };
-    // SAFETY: the same holds for `control`.
+    // SAFETY: the clock's word is aligned, stays mapped as long as `control` lives, and is accessed
+    // only atomically.
     let clock = unsafe { AtomicU64::from_ptr(&raw mut (*control.as_ptr()).clock_ns) };
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             have(&theirs);
-            // The word never has the same value twice. The values are so far in the past that the
-            // bucket is always full.
+            // The bucket's word gets a different value each time. The values are so far in the past
+            // that the bucket is always full.
             for number in 0.. {
                 if done.load(Ordering::Relaxed) {
                     break;
@@ -108,7 +113,8 @@ fn a_bucket_that_always_changes_loses_no_packet() {
                 word.fetch_min(number, Ordering::Relaxed);
             }
         });
-        // This comes first, so that a later panic also ends the other thread.
+        // This value is created first, so that the other thread ends even if a later statement
+        // panics.
         let _done = Done(&done);
         have(&ours);
         for _ in 0..RUNS {
@@ -119,7 +125,7 @@ fn a_bucket_that_always_changes_loses_no_packet() {
     let contended = program.loaded().tally(abi::EQUIC_TALLY_CONTENDED);
     let report = program.report_contended();
     let count = |reason| report.counters.get(&(0, reason)).map_or(0, |counter| counter.packets);
-    // Packets are refused only because of contention.
+    // Contention must be the only reason for which packets are refused.
     assert_eq!(count(Reason::RateNewService), contended);
     assert_eq!(count(Reason::New) + count(Reason::Underway) + contended, PACKETS + 1);
 }
@@ -134,8 +140,9 @@ fn two_cpus() -> [CpuSet; 2] {
     [(); 2].map(|()| cpus.next().expect("this test needs two CPUs"))
 }
 
-/// Pins the calling thread to this CPU, with the highest priority. If a busy machine ran the two
-/// threads in turns, neither would change the word between two instructions of the other.
+/// Pins the calling thread to this CPU, with the highest priority. On a busy machine, the two
+/// threads might otherwise run in turns, and then neither changes the word while the other updates
+/// it.
 fn have(cpu: &CpuSet) {
     sched_setaffinity(Pid::from_raw(0), cpu).expect("sched_setaffinity(2)");
     // SAFETY: setpriority(2) takes only numbers. On Linux, 0 means the calling thread.
@@ -152,7 +159,7 @@ impl Drop for Done<'_> {
     }
 }
 
-/// The headers are outside of the linear part, because a driver may leave everything after the
+/// Headers are outside of the linear part of the packet buffer, because a driver may put only the
 /// Ethernet header there.
 #[test]
 fn headers_outside_the_linear_part_are_judged() {
@@ -172,13 +179,13 @@ fn headers_outside_the_linear_part_are_judged() {
         v6("[2001:db8::1]:1000").extension(DESTINATION_OPTIONS, 2, 16).build(),
     ];
     let mut program = loaded(&case("everything denied").deny("0.0.0.0/0").deny("::/0"));
-    // The linear part may have any size for this program.
+    // This program accepts a linear part of any size.
     let fd = program.loaded().program_fd();
     for frame in &frames {
         for bytes in (14..80).chain([100, 150, 1_000]) {
             match test_run(fd.as_fd(), frame, 1, Some(bytes)) {
                 Ok(action) => assert_eq!(action, libbpf_sys::XDP_DROP, "{bytes} bytes"),
-                // BPF_PROG_TEST_RUN can set the size of the linear part since Linux 6.18.
+                // Before Linux 6.18, BPF_PROG_TEST_RUN cannot set the size of the linear part.
                 Err(error) => {
                     assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "{error}");
                     return;

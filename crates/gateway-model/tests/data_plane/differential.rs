@@ -1,5 +1,5 @@
-//! Random configurations and packet sequences. The program and the reference model must agree on
-//! every packet, and at the end on counters and source statistics.
+//! Runs random configurations and packet sequences on the XDP program and on the reference model.
+//! They must agree on every packet, and at the end on counters and source statistics.
 //!
 //! `EQUIC_CASES` is the number of sequences, and `EQUIC_SEED` is the seed of the first one.
 
@@ -13,11 +13,11 @@ use equic_gateway_model::Model;
 use std::collections::BTreeSet;
 
 const STEPS: usize = 120;
-/// Number of cases from which on every reason must occur.
+/// If at least this number of cases runs, every verdict reason must occur.
 const ENOUGH_CASES: u64 = 500;
 
-/// Returns the first difference between the model and the program on a script, or `None` if they
-/// agree.
+/// Runs a script on the model and the program. Returns a description of the first difference, or
+/// `None` if they agree.
 fn difference(script: &Script, model: &mut Model, program: &mut Program) -> Option<String> {
     let mut verdicts = Vec::new();
     script.play(model, |_, _, seen| verdicts.push(seen));
@@ -43,7 +43,8 @@ fn difference(script: &Script, model: &mut Model, program: &mut Program) -> Opti
     (model != program).then(|| format!("reports differ\nmodel   {model:#?}\nprogram {program:#?}"))
 }
 
-/// Removes steps from a script as long as the difference remains.
+/// Removes as many steps from a script as possible without losing the difference between model and
+/// program.
 fn shrink(mut script: Script, model: &mut Model, program: &mut Program) -> Script {
     let mut chunk = script.steps.len() / 2;
     while chunk > 0 {

@@ -1,13 +1,13 @@
-//! Fuzzed frames on the real program. It must never abort, and never drop frames that are not for a
-//! service.
+//! Runs fuzzed frames on the real XDP program. It must never abort, and must never drop a frame
+//! that is not for a service.
 //!
-//! One configuration drops everything that it can. So the tests find each frame that the program
-//! drops although the parser of the reference model calls it foreign. This includes frames with
-//! several buffers.
+//! One configuration drops every packet to the service. With it, the tests find each frame that the
+//! program drops although the reference model does not assign it to a service. The frames include
+//! some that consist of several buffers.
 //!
-//! Mutated inputs run with many configurations. The results of the seeds in `fuzz/seeds/program`
-//! are also checked. `EQUIC_CASES` is the number of frames, and `EQUIC_SEED` is the seed.
-//! `EQUIC_INPUT` runs one input from a file.
+//! Other tests run mutated inputs with many configurations, and check the results of the seeds in
+//! `fuzz/seeds/program`. `EQUIC_CASES` is the number of frames, and `EQUIC_SEED` is the seed.
+//! `EQUIC_INPUT` names a file with an input to run.
 
 use crate::packets;
 use crate::packets::frame::{DESTINATION_OPTIONS, udp};
@@ -24,10 +24,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const SEEDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/program");
-/// Number of frames in one input. After these, the tables and reports of program and model are
-/// compared.
+/// Number of frames in one input. After these frames, the tables and reports of the program and the
+/// model are compared.
 const FRAMES: u64 = 500;
-/// Number of inputs after which a long run prints its progress.
+/// Number of inputs after which a long run prints its progress again.
 const SAY_EVERY: u64 = 500_000;
 
 /// Returns a configuration that drops every packet to the service, including later fragments.
@@ -49,8 +49,8 @@ fn fuzzed_frames_never_abort_and_foreign_ones_pass() {
     let (mut model, mut program) = (Model::default(), Program::default());
     let (mut foreign, mut dropped) = (0_u64, 0_u64);
     for script in [hostile(), case("nothing denied")] {
-        // With `drop_deep_headers`, the program would drop all deep headers, which this test does
-        // not examine.
+        // With `drop_deep_headers`, the program would drop all packets with too many headers. This
+        // test does not examine these.
         let script = script.config(|config| config.drop_deep_headers = false);
         script.play(&mut model, |_, _, _| {});
         script.play(&mut program, |_, _, _| {});
@@ -81,7 +81,8 @@ fn fuzzed_frames_never_abort_and_foreign_ones_pass() {
     assert!(foreign > 0 && dropped > 0, "{foreign} foreign, {dropped} dropped: one-sided frames");
 }
 
-/// Frames of more than 4,096 bytes have several buffers, so headers may be in the second one.
+/// A frame of more than 4,096 bytes consists of several buffers, so its headers may be in the
+/// second buffer.
 #[test]
 fn frames_of_several_buffers() {
     if !packets::is_root() {
@@ -120,22 +121,25 @@ fn frames_of_several_buffers() {
 }
 
 fn seeds() -> Vec<(PathBuf, Vec<u8>)> {
-    // The folder is missing in a virtual machine, which has the tests but not the source tree.
+    // In a virtual machine, this folder is missing, because only the tests and not the source tree
+    // are there.
     let Ok(folder) = std::fs::read_dir(SEEDS) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     paths.into_iter().map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
 }
 
-/// Returns the reasons that a single frame can lead to. Reasons of batches are left out, because a
-/// batch is not a single frame.
+/// Returns all verdict reasons that a single frame can have. The reasons for batches are left out,
+/// because a batch is not a single frame.
 fn frames_lead_to() -> impl Iterator<Item = Reason> {
     Reason::all().filter(|reason| *reason != Reason::Batch)
 }
 
-/// Stores an input on which program and model differ. Panics with the command that replays it.
+/// Writes an input on which program and model differ to a file. Panics with the command that runs
+/// this input again.
 fn keep(input: &[u8], how: &str) -> ! {
-    // The file goes to the build folder. In a virtual machine, it goes to the temporary folder.
+    // The file is written to the build folder or, in a virtual machine, to the folder for temporary
+    // files.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let folder = if folder.is_dir() { folder.to_owned() } else { std::env::temp_dir() };
     let path = folder.join(format!("fuzzed-{}.input", std::process::id()));
@@ -157,7 +161,7 @@ fn mutated_inputs_lead_to_the_same_verdicts() {
     let mut generator = Generator::new(seed, &seeds);
     let (mut checker, begun) = (Checker::default(), Instant::now());
     let mut said = 0;
-    // In some runs, a reason is missing. Then more frames are run, up to ten times as many.
+    // Some runs do not reach every reason. They continue with more frames, up to ten times as many.
     let wanted = |checker: &Checker| {
         let all = || frames_lead_to().all(|one| checker.met.contains(&one));
         let enough = if cases < 100_000 || all() { cases } else { 10 * cases };
@@ -181,8 +185,8 @@ fn mutated_inputs_lead_to_the_same_verdicts() {
     assert!(cases < 100_000 || missing.is_empty(), "never led to {missing:?}");
 }
 
-/// The seeds, each with some configurations, must lead to every reason. With `EQUIC_WRITE_SEEDS=1`,
-/// the test first writes the seeds from the rows of the tables.
+/// The seeds must reach every verdict reason when each runs with several configurations. With
+/// `EQUIC_WRITE_SEEDS=1`, the test first creates the seeds from the packet tables.
 #[test]
 fn seeds_lead_to_the_same_verdicts() {
     if !packets::is_root() {
@@ -209,7 +213,7 @@ fn seeds_lead_to_the_same_verdicts() {
     assert!(missing.is_empty(), "the seeds never lead to {missing:?}");
 }
 
-/// Writes one input for each subject of the tables that has packets that no earlier subject has.
+/// Writes one seed for each packet table that has packets that no earlier table has.
 fn write_seeds() {
     std::fs::create_dir_all(SEEDS).expect("the folder can be made");
     for (name, records) in by_subject() {
@@ -218,8 +222,8 @@ fn write_seeds() {
     }
 }
 
-/// Returns the packets of the tables by subject. A packet that occurs in several subjects is only
-/// in the first.
+/// Returns the packets of the tables, grouped by table. A packet that occurs in several tables is
+/// only in the first of these groups.
 fn by_subject() -> impl Iterator<Item = (&'static str, Vec<Record>)> {
     let mut known = BTreeSet::new();
     let subjects = packets::rows::by_subject().into_iter().map(move |(name, rows)| {
@@ -237,7 +241,8 @@ fn by_subject() -> impl Iterator<Item = (&'static str, Vec<Record>)> {
     subjects.filter(|(_, records)| !records.is_empty())
 }
 
-/// Runs the input in the file `EQUIC_INPUT`, or the packets of the first table.
+/// Runs the input in the file that `EQUIC_INPUT` names. Without it, runs the packets of the first
+/// table.
 #[test]
 fn one_input() {
     if !packets::is_root() {

@@ -1,5 +1,6 @@
-//! Answers that arrive at a gateway with the same configuration and keys. The gateway must answer
-//! none of them. So two gateways that face each other exchange only one packet for each forged one.
+//! Sends the gateway's own answers back to it, as a second gateway with the same configuration and
+//! keys would. The gateway must not answer them. This proves that for each forged packet, two
+//! gateways exchange at most one packet, and no endless loop begins.
 
 use crate::packets;
 use crate::packets::program::Program;
@@ -14,23 +15,23 @@ use std::collections::BTreeMap;
 const STEPS: usize = 120;
 const CASES: u64 = 300;
 
-/// Number of answers for each reason of an answer, and number of verdicts on these answers for each
-/// reason.
+/// For each kind of answer, counts how often it was sent, and which verdicts the answers got.
 #[derive(Debug, Default)]
 struct Bounced {
     answers: BTreeMap<Reason, usize>,
     ends: BTreeMap<Reason, usize>,
 }
 
-/// Returns an answer whose destination address and port are replaced by its source address and
-/// port. So it is judged as a packet to a service.
+/// Returns the answer with its source address and port also written over the destination. So the
+/// answer becomes a packet to the service.
 fn to_a_service(answer: &[u8]) -> Vec<u8> {
     let mut frame = answer.to_vec();
     let mut at = 12;
     while matches!(frame[at..at + 2], [0x81, 0x00] | [0x88, 0xa8]) {
         at += 4;
     }
-    // Answers have neither options nor extension headers.
+    // Fixed offsets are sufficient here, because answers have neither IP options nor extension
+    // headers.
     let (addresses, length) = if frame[at..at + 2] == [0x08, 0x00] { (12, 4) } else { (8, 16) };
     let addresses = at + 2 + addresses;
     let ports = addresses + 2 * length;
@@ -39,7 +40,7 @@ fn to_a_service(answer: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Runs a script. Every answer is sent back to the gateway at once.
+/// Runs a script, and sends every answer back to the gateway at once.
 fn bounce(name: &str, script: &Script, subject: &mut dyn Subject, bounced: &mut Bounced) {
     subject.reset(&script.config);
     let mut now = packets::script::START;
@@ -48,7 +49,8 @@ fn bounce(name: &str, script: &Script, subject: &mut dyn Subject, bounced: &mut 
             now += ns;
         }
         let Some(seen) = subject.step(step, now) else { continue };
-        // A packet without an Ethernet header cannot be sent back to a gateway that expects one.
+        // An answer without an Ethernet header cannot be sent back to a gateway that expects this
+        // header.
         if matches!(step, Step::Arrival(..)) {
             continue;
         }

@@ -1,6 +1,6 @@
-//! Compares the XDP program with the reference model: [`tables`] of packets and verdicts,
-//! [`differential`] (random), [`fuzzed`] (hostile bytes), [`contended`] (several CPUs), [`loops`]
-//! (answers that come back).
+//! Tests that compare the XDP program with the reference model: [`tables`] (packets with expected
+//! verdicts), [`differential`] (random packets), [`fuzzed`] (hostile bytes), [`contended`] (several
+//! CPUs), and [`loops`] (answers that come back to the gateway).
 
 mod contended;
 mod differential;
@@ -10,7 +10,7 @@ mod loops;
 mod packets;
 mod tables;
 
-/// `make test` compiles with assertions and overflow checks.
+/// `make test` must compile with debug assertions and overflow checks.
 #[test]
 fn suite_is_compiled_with_assertions() {
     if option_env!("EQUIC_ASSERTIONS").is_some() {

@@ -1,4 +1,4 @@
-//! Packet tables: every row on the reference model and on the real XDP program.
+//! Runs every row of the packet tables on the reference model and on the real XDP program.
 //!
 //! The rows are in `packets/rows`. This file runs and counts them.
 

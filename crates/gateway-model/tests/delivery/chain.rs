@@ -1,6 +1,7 @@
-//! Chains of frames: the ways in which a sender can split one UDP datagram, with VLAN tags, IP
-//! options, extension headers and fragments. The chains follow a grammar, so that Linux delivers
-//! many of them. Some are mutated, so that each rule is sometimes broken.
+//! Generates chains of frames. A chain carries one UDP datagram, split and wrapped as a sender can
+//! do it: with VLAN tags, IP options, extension headers and fragments. The chains follow a grammar,
+//! so that Linux delivers many of them. Some are mutated, so that each rule of the grammar is
+//! sometimes broken.
 
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
@@ -8,14 +9,14 @@ use rand::{Rng, SeedableRng};
 
 use crate::ip;
 
-/// The kind of a chain. Tests use it to check that chains of each kind reach a socket.
+/// The kind of a chain. The tests check that chains of each kind reach a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     V4,
     V4Fragments,
     V6,
     V6Fragments,
-    /// A fragmented IPv6 packet whose first fragment ends before the ports.
+    /// A fragmented IPv6 packet whose first fragment ends before the UDP ports.
     V6Hidden,
 }
 
@@ -24,21 +25,21 @@ impl Kind {
         [Kind::V4, Kind::V4Fragments, Kind::V6, Kind::V6Fragments, Kind::V6Hidden];
 }
 
-/// Source and destination of a chain.
+/// Selects a chain, its source addresses, and its destination port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flow {
     pub(crate) seed: u64,
     pub(crate) number: u64,
-    /// A byte in the source addresses. Each run has a different one.
+    /// A byte in the source addresses, which differs between the runs.
     pub(crate) network: u8,
     pub(crate) port: u16,
 }
 
 impl Flow {
-    /// Returns the identification of this chain's fragments. The source address contains the same
-    /// number and the network. So changing one byte never makes a frame a fragment of another
-    /// chain. Otherwise, the delivery of one chain would depend on whether the gateway drops a
-    /// frame of another.
+    /// Returns the IP identification of this chain's fragments. The source address contains the
+    /// same number and the network. So a mutation of one byte never turns a frame into a fragment
+    /// of another chain. Otherwise, the delivery of one chain would depend on whether the gateway
+    /// drops a frame of another chain.
     pub(crate) fn identification(&self) -> u32 {
         self.number as u32 ^ (u32::from(self.network) * 0x0101)
     }
@@ -51,15 +52,15 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// Returns the chain with this number. The same flow gives the same chain.
+    /// Generates the chain of this flow. The same flow always gives the same chain.
     pub(crate) fn of(flow: Flow) -> Chain {
         let rng = StdRng::seed_from_u64(flow.seed.wrapping_add(flow.number));
         Generator { rng, flow }.chain()
     }
 }
 
-/// Returns the number of the chain that a payload belongs to. Returns `None` if the number was
-/// mutated, because the payload must not count for another chain.
+/// Returns the number of the chain to which a payload belongs. Returns `None` if a mutation changed
+/// the number, because the payload must not count for another chain.
 pub(crate) fn number_in(payload: &[u8]) -> Option<u32> {
     let word = |at: usize| payload.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
     let (number, check) = (word(1)?, word(5)?);
@@ -99,8 +100,8 @@ impl Generator {
         Chain { kind, frames }
     }
 
-    /// Returns a UDP datagram to `port`. Its payload is a short header, which no QUIC rule refuses,
-    /// with the number of the chain.
+    /// Returns a UDP datagram to `port`. Its payload is a QUIC packet with a short header, which no
+    /// rule about QUIC refuses, and contains the number of the chain.
     fn datagram(&mut self, port: u16) -> Vec<u8> {
         let len = self.pick(&[22, 40, 60, 60, 200, 200, 600, 1300]);
         let mut payload = vec![0x41];
@@ -116,8 +117,8 @@ impl Generator {
         udp
     }
 
-    /// Cuts bytes into pieces at multiples of 8. Most cuts are near the front, where the headers
-    /// are.
+    /// Cuts bytes into pieces, whose offsets are multiples of 8. Most cuts are near the front,
+    /// where the headers are.
     fn pieces(&mut self, bytes: &[u8]) -> Vec<Piece> {
         let mut cuts: Vec<usize> = Vec::new();
         for _ in 0..self.rng.random_range(1..=4) {
@@ -128,7 +129,7 @@ impl Generator {
             cuts.push(cut / 8 * 8);
         }
         if self.chance(4) {
-            // This cut is not at a multiple of 8. No normal sender cuts there.
+            // This cut is usually not at a multiple of 8, so no normal sender makes it.
             cuts.push(self.rng.random_range(0..bytes.len()));
         }
         cuts.retain(|cut| (1..bytes.len()).contains(cut));
@@ -171,8 +172,8 @@ impl Generator {
         }
     }
 
-    /// Adds a first piece that has the same length but another port, before the other pieces or
-    /// among them.
+    /// Adds a false first piece, which has the same length but another port. It is sent before the
+    /// other pieces or among them.
     fn decoy(&mut self, pieces: &mut Vec<Piece>, bytes: &[u8], ports_at: usize) {
         let Some(first) = pieces.iter().find(|piece| piece.at == 0).cloned() else { return };
         if !self.chance(10) || first.bytes.len() < ports_at + 4 {
@@ -214,8 +215,8 @@ impl Generator {
         self.ethernet(0x0800, &packet)
     }
 
-    /// Returns extension headers with their numbers. UDP follows them, unless another header ends
-    /// the chain.
+    /// Returns extension headers with their numbers. UDP follows the last of them, unless that
+    /// header ends the chain.
     fn headers(&mut self, most: usize) -> Vec<(u8, Vec<u8>)> {
         let count = match self.rng.random_range(0..10) {
             0..4 => 0,
@@ -290,7 +291,8 @@ impl Generator {
     }
 
     fn ipv6_fragment(&mut self, outer: &[(u8, Vec<u8>)], first: u8, piece: &Piece) -> Vec<u8> {
-        // Receivers ignore the Next Header in all fragments except the first.
+        // A wrong Next Header in a later fragment must not matter, because receivers consider only
+        // the first fragment's.
         let lies = piece.at > 0 && self.chance(30);
         let next = if lies { self.pick(&[0, 6, 17, 44, 58, 59, 60]) } else { first };
         let field = (piece.at as u16 & 0xfff8) | u16::from(piece.more);
@@ -313,8 +315,8 @@ impl Generator {
         self.ethernet(0x86dd, &packet)
     }
 
-    /// Returns an Ethernet frame, sometimes with VLAN tags. All tags have VLAN ID 0, which means
-    /// the interface itself. Linux removes any number of such tags.
+    /// Returns an Ethernet frame, sometimes with VLAN tags. All tags have VLAN ID 0, which means no
+    /// VLAN. Linux removes any number of such tags.
     fn ethernet(&mut self, ethertype: u16, packet: &[u8]) -> Vec<u8> {
         let tags = if self.chance(12) { self.rng.random_range(1..=4) } else { 0 };
         let tags: Vec<u16> =
@@ -323,8 +325,8 @@ impl Generator {
         ip::ethernet(&tags, ethertype, packet, padding)
     }
 
-    /// Changes a byte near the front, truncates the frame, or extends it. The Ethernet addresses
-    /// never change.
+    /// Changes a byte near the front of a frame, truncates the frame, or extends it. The Ethernet
+    /// addresses never change.
     fn mutate(&mut self, frame: &mut Vec<u8>) {
         let near = frame.len().min(110);
         match self.rng.random_range(0..6) {

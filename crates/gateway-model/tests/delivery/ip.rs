@@ -1,4 +1,4 @@
-//! Builds headers byte by byte. Nothing checks that they make sense together.
+//! Builds packet headers byte by byte, without any check that they make sense together.
 
 use crate::chain::Flow;
 
@@ -9,7 +9,7 @@ pub(crate) const AUTHENTICATION: u8 = 51;
 pub(crate) const DESTINATION_OPTIONS: u8 = 60;
 pub(crate) const MOBILITY: u8 = 135;
 
-/// The address of the gateway's interface, and an address at the other end of the wire.
+/// Link-layer addresses: that of the gateway's interface, and that of the other end of the link.
 const MACS: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
 
 pub(crate) fn ethernet(tags: &[u16], ethertype: u16, packet: &[u8], padding: usize) -> Vec<u8> {
@@ -24,7 +24,7 @@ pub(crate) fn ethernet(tags: &[u16], ethertype: u16, packet: &[u8], padding: usi
     frame
 }
 
-/// Returns a UDP packet without a checksum, so that the kernel accepts any combination of
+/// Returns a UDP packet without a checksum, so that the kernel accepts any combination of its
 /// fragments.
 pub(crate) fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
     let mut udp = 1000_u16.to_be_bytes().to_vec();
@@ -51,7 +51,7 @@ pub(crate) fn ipv4(
     let [.., high, low] = flow.number.to_be_bytes();
     packet.extend([64, protocol, 0, 0, 10, flow.network, high, low]);
     packet.extend([10, 0, 0, 1]);
-    // Fills the header with options of type No-Operation.
+    // The header is filled with IP options of type No-Operation.
     packet.resize(header, 1);
     packet.extend(payload);
     sum_ipv4(&mut packet);
@@ -83,8 +83,9 @@ pub(crate) fn ipv6(flow: &Flow, next: u8, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// Returns the number of the first header, and the bytes of all headers. `last` becomes the Next
-/// Header of the last one. Each header is given by its number and its content after Next Header.
+/// Links IPv6 extension headers. Returns the number of the first header, and the bytes of all
+/// headers. Each header is given by its number and by its content after the Next Header field.
+/// `last` becomes the Next Header field of the last header.
 pub(crate) fn linked(headers: &[(u8, Vec<u8>)], last: u8) -> (u8, Vec<u8>) {
     let mut bytes = Vec::new();
     for (index, (_, content)) in headers.iter().enumerate() {
@@ -94,8 +95,8 @@ pub(crate) fn linked(headers: &[(u8, Vec<u8>)], last: u8) -> (u8, Vec<u8>) {
     (headers.first().map_or(last, |(number, _)| *number), bytes)
 }
 
-/// Returns one unknown option that fills the header. Its type says that receivers skip it. Padding
-/// would not do, because Linux refuses long padding.
+/// Returns one unknown option that fills an extension header. The option's type tells receivers to
+/// skip it. Padding options would not work, because Linux refuses long padding.
 pub(crate) fn options_content(units: u8) -> Vec<u8> {
     let len = (usize::from(units) + 1) * 8 - 1;
     let mut content = vec![units, 0x1e, (len - 3) as u8];

@@ -1,7 +1,7 @@
-//! Linux as the oracle: the tests send chains of frames from denied sources to a service, through
-//! the real program on a real interface. None may reach a socket of the service. The same chains
-//! from sources that are not denied show that they can reach it. Chains to another port show that
-//! the program affects nothing else.
+//! Uses Linux as the oracle: the tests send chains of frames to a service, through the real XDP
+//! program on a real interface, from sources that the gateway denies. No chain may reach a socket
+//! of the service. The same chains from other sources show that they can reach it. Chains to
+//! another port show that the program affects no other traffic.
 //!
 //! `EQUIC_CHAINS` is the number of chains from denied sources (10^6 take some minutes).
 //! `EQUIC_SEED` replays a run. The tests need root.
@@ -23,14 +23,14 @@ use rand::Rng;
 
 /// Number of chains that are sent with and without a gateway, for comparison.
 const COMPARED: u64 = 12_000;
-/// The network of each run of the comparison. The values differ in four bits, so that a mutated
-/// address of one run does not become an address of another.
+/// The byte in the source addresses, one value for each run of the comparison. The values differ in
+/// four bits, so that a mutation in one run does not produce an address of another run.
 const SOURCES: [u8; 4] = [0x0f, 0x33, 0x55, 0x96];
-/// Time in seconds for which Linux keeps incomplete datagrams. It is long enough for a whole chain,
-/// even on a loaded machine.
+/// Time in seconds for which Linux keeps incomplete datagrams in the comparison. It is long enough
+/// to receive a whole chain, even on a loaded machine.
 const REASSEMBLY_SECONDS: u32 = 60;
-/// Time in seconds for which Linux keeps incomplete datagrams in the long run. It is short because
-/// the long run has many incomplete chains.
+/// Time in seconds for which Linux keeps incomplete datagrams in the test with the most chains. It
+/// is short because many of these chains are incomplete.
 const SHORT_REASSEMBLY_SECONDS: u32 = 3;
 
 fn number_from(variable: &str) -> Option<u64> {
@@ -78,11 +78,11 @@ fn hexdump(chain: &Chain) -> String {
     chain.frames.iter().map(line).collect()
 }
 
-/// Chains that are sent to an interface, and the information which of them arrived.
+/// Sends chains to an interface, and finds out which of them arrive.
 struct Run<'a> {
     network: &'a Network,
     seed: u64,
-    /// Number in the source addresses.
+    /// Byte in the source addresses, which identifies the run.
     sources: u8,
     port: u16,
 }
@@ -93,7 +93,8 @@ impl Run<'_> {
         Chain::of(Flow { seed, number, network, port })
     }
 
-    /// Sends chains until a batch is full. Returns the number of the first chain that was not sent.
+    /// Sends chains until one batch of frames is full. Returns the number of the first chain that
+    /// was not sent.
     fn send_some(&self, numbers: &Range<u64>) -> u64 {
         let mut frames = Vec::new();
         let mut next = numbers.start;
@@ -123,7 +124,7 @@ impl Run<'_> {
         }
     }
 
-    /// Returns for each chain whether a datagram with its number has arrived.
+    /// Sends chains. Returns for each chain whether a datagram with its number arrived.
     fn arrivals(&self, numbers: Range<u64>) -> Vec<bool> {
         let mut arrived = vec![false; numbers.end as usize];
         let mut rest = numbers;
@@ -247,8 +248,8 @@ fn chains_that_nothing_refuses_arrive_as_without_a_gateway() {
     });
 }
 
-/// Asserts that a chain arrives with a gateway if it arrives without one and the specification
-/// drops none of its frames.
+/// Asserts that chains that arrive without a gateway also arrive with one. The exceptions are
+/// chains with a frame that the specification drops.
 fn compare(run: &Run<'_>, denies: bool, without: &[bool], with: &[bool]) {
     let mut model = model(denies);
     let mut refused = 0;

@@ -1,5 +1,5 @@
-//! A wire to an interface, and the sockets behind that interface, in this thread's own network
-//! namespace.
+//! A virtual link to the gateway's interface, and the sockets behind that interface. They are in
+//! this thread's own network namespace.
 
 use std::fs;
 use std::io;
@@ -13,11 +13,11 @@ use crate::ip;
 pub(crate) const SERVICE_PORT: u16 = 4433;
 pub(crate) const OTHER_PORT: u16 = 4434;
 const MARKER_PORT: u16 = 4435;
-/// The interface with the gateway.
+/// Name of the interface with the gateway.
 pub(crate) const INTERFACE: &str = "veth0";
-/// Maximum number of frames in transit. Every queue on the way can hold far more.
+/// Maximum number of frames in transit at a time. Every queue on the path can hold far more.
 const BATCH: usize = 32;
-/// Time limit for waiting. It is far longer than any operation here takes.
+/// Time limit for every wait. Each takes far less time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Network {
@@ -155,7 +155,7 @@ impl Network {
         received(&self.servers)
     }
 
-    /// Returns the datagrams that the sockets of another port have received.
+    /// Returns the datagrams that the sockets on the other port have received.
     pub(crate) fn others(&self) -> Vec<Vec<u8>> {
         received(&self.others)
     }
@@ -172,8 +172,8 @@ fn received(sockets: &[UdpSocket]) -> Vec<Vec<u8>> {
     all
 }
 
-/// Returns a packet to a separate port. It is sent after the frames, and shows that all of them
-/// were processed.
+/// Returns a packet to a port of its own. It is sent after all other frames, so its arrival shows
+/// that these frames were processed.
 fn marker() -> Vec<u8> {
     let flow = crate::chain::Flow { seed: 0, number: 0, network: 250, port: MARKER_PORT };
     let packet = ip::ipv4(&flow, 17, 0, false, 0, &ip::udp(MARKER_PORT, b"behind them"));

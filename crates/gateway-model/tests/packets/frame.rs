@@ -1,4 +1,5 @@
-//! Builds Ethernet frames. They are well-formed unless a field is forced.
+//! Builds Ethernet frames for tests. A frame is well-formed, unless a test sets a field to a wrong
+//! value.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,8 +16,8 @@ pub(crate) const AUTHENTICATION: u8 = 51;
 pub(crate) const DESTINATION_OPTIONS: u8 = 60;
 pub(crate) const MOBILITY: u8 = 135;
 
-/// An IPv6 extension header: its number, and its Header Extension Length field. The Fragment header
-/// has no such field.
+/// An IPv6 extension header, described by its number and its Header Extension Length field. The
+/// Fragment header has no such field.
 #[derive(Clone, Debug)]
 pub(crate) enum Extension {
     Plain { number: u8, length_field: u8 },
@@ -81,13 +82,13 @@ pub(crate) fn udp_between(src: SocketAddr, dst: SocketAddr, payload: Vec<u8>) ->
 }
 
 impl Packet {
-    /// Sets another link-layer destination than the server's.
+    /// Replaces the link-layer destination, which is the server's by default.
     pub(crate) fn with_destination_mac(mut self, mac: [u8; 6]) -> Self {
         self.macs[0] = mac;
         self
     }
 
-    /// Sets another link-layer source than the client's.
+    /// Replaces the link-layer source, which is the client's by default.
     pub(crate) fn with_source_mac(mut self, mac: [u8; 6]) -> Self {
         self.macs[1] = mac;
         self
@@ -99,19 +100,19 @@ impl Packet {
         self
     }
 
-    /// Sets the last ethertype, whatever the packet is.
+    /// Sets the last EtherType of the frame, independently of its content.
     pub(crate) fn ethertype(mut self, ethertype: u16) -> Self {
         self.ethertype = Some(ethertype);
         self
     }
 
-    /// Sets the IP version field, whatever the packet is.
+    /// Sets the version field of the IP header, independently of the real version.
     pub(crate) fn version(mut self, version: u8) -> Self {
         self.version = Some(version);
         self
     }
 
-    /// Sets the IPv4 header length field, whatever the real length is.
+    /// Sets the header length field of the IPv4 header, independently of the real length.
     pub(crate) fn header_words(mut self, words: u8) -> Self {
         self.header_words = Some(words);
         self
@@ -150,13 +151,13 @@ impl Packet {
         self
     }
 
-    /// Sets the UDP length field, whatever the real length is.
+    /// Sets the length field of the UDP header, independently of the real length.
     pub(crate) fn udp_len(mut self, len: u16) -> Self {
         self.udp_len = Some(len);
         self
     }
 
-    /// Sets IPv4 Total Length or IPv6 Payload Length, whatever the real length is.
+    /// Sets the IPv4 Total Length or the IPv6 Payload Length, independently of the real length.
     pub(crate) fn ip_len(mut self, len: u16) -> Self {
         self.ip_len = Some(len);
         self
@@ -203,8 +204,8 @@ impl Packet {
             _ => panic!("source and destination of two families"),
         }
         frame.extend(body);
-        // 0x55 is a valid first byte of a short header. So padding that is parsed by mistake passes
-        // as a packet.
+        // The padding byte 0x55 is a valid first byte of a packet with a short header. So padding
+        // that is parsed by mistake is accepted as a packet, and the test fails.
         frame.extend(std::iter::repeat_n(0x55, self.padding));
         frame.truncate(self.cut.unwrap_or(usize::MAX));
         frame

@@ -1,9 +1,9 @@
-//! Fuzzes the real program. An input is a sequence of bytes that encodes frames. The program and
-//! the reference model get the same frames. They must agree on every frame, and on the counters at
-//! the end.
+//! Fuzzes the real XDP program. An input is a sequence of bytes that encodes frames. The program
+//! and the reference model get the same frames. They must agree on every frame, and on the counters
+//! at the end.
 //!
-//! The fuzz target `program` and the tests in `fuzzed.rs` share this module. An input has one byte
-//! that selects a configuration, followed by records. A record has one byte for the time that
+//! The fuzz target `program` and the tests in `fuzzed.rs` share this module. The first byte of an
+//! input selects a configuration, and records follow. A record has one byte for the time that
 //! passes, two bytes for the length (little-endian), and a frame. Inputs that found a bug are kept
 //! in `fuzz/seeds/program`.
 
@@ -15,13 +15,14 @@ use equic_gateway::reason::Reason;
 use equic_gateway_model::{AclAction, FragmentPolicy, Model, QuotaPolicy, Rate};
 use std::collections::BTreeSet;
 
-/// Shortest frame in bytes: BPF_PROG_TEST_RUN needs an Ethernet header.
+/// Length of the shortest frame in bytes. BPF_PROG_TEST_RUN needs at least an Ethernet header.
 const SHORTEST: usize = 14;
-/// Longest frame in bytes. It has several buffers, and every kernel accepts it.
+/// Length of the longest frame in bytes. It consists of several buffers, and every kernel accepts
+/// this length.
 const LONGEST: usize = 9_216;
 const MILLISECOND: u64 = 1_000_000;
 
-/// Time before a frame, selected by the low bits of the first byte of its record.
+/// Times before a frame, in nanoseconds. The low bits of the first byte of a record select one.
 const GAPS: [u64; 8] =
     [0, 0, 0, 1, MILLISECOND, 250 * MILLISECOND, 1_000 * MILLISECOND, 11_000 * MILLISECOND];
 
@@ -59,13 +60,14 @@ pub(crate) fn decode(input: &[u8]) -> (u8, Vec<Record>) {
     (*config, records)
 }
 
-/// Number of configurations that are not random.
+/// Number of configurations that are written by hand. All others are random.
 const NAMED: u8 = 12;
 
 /// Returns the configuration with this number.
 fn script(config: u8) -> Script {
     match config {
-        // Finds frames that the program drops although the model calls them foreign.
+        // This configuration finds frames that the program drops although the model does not assign
+        // them to a service.
         0 => case("everything denied")
             .service(|service| service.fragments = FragmentPolicy::Drop)
             .list(AclAction::Deny, "0.0.0.0/0", 0)
@@ -91,8 +93,8 @@ fn script(config: u8) -> Script {
         7 => case("servers that are dead")
             .service(|service| service.stateless_reset = true)
             .all_dead(),
-        // Each of these configurations sets one limit. If several were set, few frames would reach
-        // the later ones.
+        // Each of these configurations sets only one limit. With several limits, the first ones
+        // would drop most frames, so that few frames would reach the others.
         8 => case("few new connections in all").service(|service| {
             service.new_per_service = Rate::per_second(1, 2);
         }),
@@ -113,16 +115,16 @@ fn script(config: u8) -> Script {
     }
 }
 
-/// Runs inputs on the model and the program. Both stay loaded.
+/// Runs inputs on the model and the program. Both stay loaded between inputs.
 #[derive(Default)]
 pub(crate) struct Checker {
     model: Model,
     program: Program,
-    /// Number of frames so far.
+    /// Number of frames that were run so far.
     pub frames: u64,
     /// Number of frames that were not for a service.
     pub foreign: u64,
-    /// Reasons seen so far.
+    /// Verdict reasons that occurred so far.
     pub met: BTreeSet<Reason>,
 }
 
@@ -161,7 +163,8 @@ impl Checker {
         Ok(())
     }
 
-    /// Removes frames from an input as long as program and model differ.
+    /// Removes as many frames from an input as possible without losing the difference between
+    /// program and model.
     pub(crate) fn shrink(&mut self, input: &[u8]) -> Vec<u8> {
         let (config, mut records) = decode(input);
         let mut chunk = records.len() / 2;
@@ -182,7 +185,8 @@ impl Checker {
     }
 }
 
-/// Generates inputs: frames from the grammar of `random`, and mutated frames from seeds.
+/// Generates inputs from two kinds of frames: those from the grammar in `random`, and mutated
+/// frames of the seeds.
 pub(crate) struct Generator {
     random: Random,
     seeds: Vec<Record>,
@@ -194,9 +198,9 @@ impl Generator {
         Generator { random: Random::new(seed), seeds }
     }
 
-    /// Returns an input with this many frames.
+    /// Returns an input with this number of frames.
     pub(crate) fn input(&mut self, frames: u64) -> Vec<u8> {
-        // The named configurations are together as frequent as all others.
+        // Half of the inputs use a configuration that is written by hand.
         let config = match self.random.byte() {
             named @ 0..128 => named % NAMED,
             seed => seed,
@@ -218,7 +222,7 @@ impl Generator {
             (2..6, _) => self.random.frame(),
             _ => self.random.garbage(),
         };
-        // Sometimes the headers, or the bytes after them, are in a second buffer.
+        // In some frames, the headers or the bytes after them are in a second buffer.
         if self.random.byte() < 4 {
             let longer = frame.len() + 4_096 + usize::from(self.random.byte());
             frame.resize(longer.min(LONGEST), self.random.byte());

@@ -1,4 +1,4 @@
-//! The real XDP program under BPF_PROG_TEST_RUN, with the test's clock.
+//! Runs the real XDP program with BPF_PROG_TEST_RUN and a clock that the test sets.
 
 use super::script::{LEDGERS, Step, ring};
 use super::subject::{Report, Seen, SourceReport, Subject};
@@ -21,11 +21,11 @@ const XDP_PASS: u32 = 2;
 const XDP_TX: u32 = 3;
 /// Size of the output buffer in bytes, larger than any frame of the tests.
 const LONGEST: usize = 70_000;
-/// Number of buckets of a ledger. It is small, so that sources share buckets and some must use
-/// their second one.
+/// Number of buckets in the hash table of a ledger. It is small, so that several sources share a
+/// bucket and some must use their second bucket.
 const LEDGER_BUCKETS: u32 = 8;
 pub(crate) const LEDGER_SEED: u64 = 0x0123_4567_89ab_cdef;
-/// Number of services in the tests. The counters of other services must stay zero.
+/// Number of services in the tests. The counters of all further services must stay zero.
 pub(crate) const SERVICES: usize = 4;
 
 /// Settings that are fixed when the program is loaded.
@@ -60,8 +60,8 @@ pub(crate) struct Loaded {
     out: Vec<u8>,
 }
 
-/// A section of the program's global data, mapped into this process. A look-up and an update
-/// through system calls would take longer than a packet.
+/// A section of the program's global data, mapped into this process. System calls for a look-up and
+/// an update would take longer than processing a packet.
 pub(crate) struct Mapped<T> {
     at: *mut T,
 }
@@ -104,7 +104,7 @@ impl<T> Drop for Mapped<T> {
 // SAFETY: this value owns the mapping, which is valid in every thread.
 unsafe impl<T: Send> Send for Mapped<T> {}
 
-/// Runs scripts on the program, which is loaded once for every `Load`.
+/// Runs scripts on the XDP program. The program is loaded once for each `Load`.
 #[derive(Default)]
 pub(crate) struct Program {
     loaded: HashMap<Load, Loaded>,
@@ -141,7 +141,8 @@ fn v6_mask(prefix_len: u8) -> u128 {
 
 impl Loaded {
     fn new(options: &Load) -> Loaded {
-        // libbpf's message callback is global. With one load at a time, the output stays readable.
+        // The callback for libbpf's messages is global. The output stays readable because only one
+        // program is loaded at a time.
         static LOADING: Mutex<()> = Mutex::new(());
         let _guard = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
         let mut open = ObjectBuilder::default()
@@ -215,18 +216,18 @@ impl Loaded {
         self.maps.get(name).unwrap_or_else(|| panic!("no map {name} in the program"))
     }
 
-    /// Returns a descriptor of the program, for several threads.
+    /// Returns a file descriptor of the program, which several threads can use.
     pub(crate) fn program_fd(&mut self) -> OwnedFd {
         let program = self.object.progs_mut().next().expect("the object has a program");
         program.as_fd().try_clone_to_owned().expect("a descriptor more")
     }
 
-    /// Maps the control data, where `run` sets the clock.
+    /// Maps the control data, which contain the clock.
     pub(crate) fn mapped_control(&self) -> Mapped<abi::equic_control> {
         Mapped::of(self.data("control"))
     }
 
-    /// Maps the services' buckets.
+    /// Maps the buckets for the rates of services.
     pub(crate) fn mapped_rates(&self) -> Mapped<abi::equic_service_rates> {
         Mapped::of(self.data("rates"))
     }
@@ -280,7 +281,8 @@ impl Loaded {
         self.write_listeners(&config.listeners);
     }
 
-    /// Writes wildcards into the table of ports, and all other listeners into the map of listeners.
+    /// Writes wildcard listeners into the table of ports, and all other listeners into the map of
+    /// listeners.
     fn write_listeners(&self, listeners: &[(Listener, usize)]) {
         let mut table = vec![0; size_of::<abi::equic_ports>()];
         for (listener, number) in listeners {
@@ -313,8 +315,8 @@ impl Loaded {
         self.write_overrides(services);
     }
 
-    /// Writes the limits by prefix. Each override takes one element of the array, from index 1, and
-    /// one entry in the trie of its family.
+    /// Writes the limits for prefixes. Each override takes one element of the array, from index 1
+    /// on, and one entry in the trie of its address family.
     fn write_overrides(&self, services: &[Service]) {
         self.clear("overrides4");
         self.clear("overrides6");
@@ -439,7 +441,7 @@ impl Loaded {
             self.map(name).update(&key, bytes_of(&entry), MapFlags::ANY).unwrap();
             self.control.acl_used |= if addr.is_ipv4() { 1 } else { 2 };
         } else {
-            // The entry may not exist, so a failure is ignored, as in the model.
+            // The entry may not exist, so an error is ignored. The model does the same.
             let _ = self.map(name).delete(&key);
         }
     }
@@ -485,7 +487,7 @@ impl Loaded {
     /// Writes the connection count of a source into its slot of a ledger (policy.md section 6).
     fn write_count(&self, number: usize, source: &SourceKey, count: u32) {
         let (tag, mut buckets) = place(source);
-        // A source may be in either of its buckets, so some sources use their second one.
+        // A source may be in either of its two buckets, so some sources use the second one here.
         if tag & 2 != 0 {
             buckets.reverse();
         }
@@ -515,7 +517,8 @@ impl Loaded {
             panic!("the test's ledger is full: fewer sources, or more buckets");
         };
         let mut value = read(bucket);
-        // `opened` does not belong to the source in the slot, so it stays.
+        // The field `opened` belongs to a cell and not to the source in this slot, so it is not
+        // changed.
         let opened = value.slot[index].opened;
         (value.meta[index], value.slot[index]) = if count == 0 {
             Default::default()
@@ -526,7 +529,8 @@ impl Loaded {
         write(bucket, &value);
     }
 
-    /// Adds to the number of opened connections in the cell of a source (policy.md section 7).
+    /// Increases the number of opened connections in the counter cell of a source (policy.md
+    /// section 7).
     fn write_opened(&self, number: usize, source: &SourceKey, more: u32) {
         let (bucket, cell) = cell_of(source);
         let (ledger, key) = (&self.ledgers[number], (bucket + 1).to_ne_bytes());
@@ -538,8 +542,8 @@ impl Loaded {
     }
 
     /// Stores other sources in the first slots of this source's buckets, if these slots are free.
-    /// They have the same tag and many connections, and differ from this source only in the group
-    /// or the address. So the program must compare all of the key.
+    /// They have many connections and the same tag as this source, and differ only in the group or
+    /// the address. So the test fails if the program does not compare the whole key.
     fn plant_twins(
         &self,
         source: &SourceKey,
@@ -563,13 +567,13 @@ impl Loaded {
     }
 }
 
-/// Returns the source that an address belongs to, which is its prefix.
+/// Returns the source to which an address belongs: the prefix of the address in a quota group.
 fn source_key(load: &Load, addr: IpAddr, group: u32) -> SourceKey {
     let of_v4 = !u128::from(u32::MAX) | u128::from(v4_mask(load.v4_prefix_len));
     let mask = match addr {
         IpAddr::V4(_) => of_v4,
         IpAddr::V6(addr) => match addr.to_bits() {
-            // The prefixes are 64:ff9b::/96, 64:ff9b:1::/48 and fe80::/64.
+            // The following prefixes are 64:ff9b::/96, 64:ff9b:1::/48 and fe80::/64.
             bits if bits >> 32 == 0x0064_ff9b << 64 => of_v4,
             bits if bits >> 80 == 0x0064_ff9b_0001 || bits >> 64 == 0xfe80 << 48 => u128::MAX,
             _ => v6_mask(load.v6_prefix_len),
@@ -587,7 +591,8 @@ fn mix(mut x: u64) -> u64 {
     x ^ x >> 33
 }
 
-/// Returns the keyed hash of an address in a quota group, or in a service (policy.md section 6).
+/// Returns the keyed hash of a source, which is an address prefix in a quota group or in a service
+/// (policy.md section 6).
 fn hash_of(source: &SourceKey) -> u64 {
     let word = |at: usize| u64::from_le_bytes(source.addr[at..at + 8].try_into().unwrap());
     let keyed = LEDGER_SEED ^ u64::from(source.scope).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -595,7 +600,7 @@ fn hash_of(source: &SourceKey) -> u64 {
     mix(inner ^ word(8))
 }
 
-/// Returns the tag and the buckets of a source (policy.md section 6).
+/// Returns the tag of a source and the indices of its two buckets (policy.md section 6).
 fn place(source: &SourceKey) -> (u32, [u32; 2]) {
     let hash = hash_of(source);
     let tag = (hash >> 32) as u32 | 1;
@@ -605,20 +610,20 @@ fn place(source: &SourceKey) -> (u32, [u32; 2]) {
     (tag, [first, if second == first { first ^ 1 } else { second }])
 }
 
-/// Returns the first bucket of a source, and the index of its cell in that bucket (policy.md
-/// section 7).
+/// Returns the first bucket of a source, and the index of the source's counter cell in that bucket
+/// (policy.md section 7).
 fn cell_of(source: &SourceKey) -> (u32, usize) {
     let (tag, [first, _]) = place(source);
     (first, (tag >> 1 & 7) as usize)
 }
 
-/// Maps all sources that share a cell to one source.
+/// Maps all sources that share a counter cell to one of these sources.
 pub(crate) fn cell(source: &SourceKey) -> SourceKey {
     let (bucket, cell) = cell_of(source);
     SourceKey { addr: [0; 16], scope: bucket * 8 + cell as u32 }
 }
 
-/// Maps all unknown sources that share buckets to one source (policy.md section 11).
+/// Maps all unknown sources that share buckets to one of these sources (policy.md section 11).
 pub(crate) fn stranger(source: &SourceKey) -> SourceKey {
     let mut addr = [0; 16];
     addr[0] = hash_of(source) as u8;
@@ -644,8 +649,8 @@ fn rate_abi(rate: Rate) -> abi::equic_rate {
     abi::equic_rate { cost_ns: rate.cost_ns, burst_ns: rate.burst_ns }
 }
 
-/// Returns the limits of an override in the form of the program. Fields that the program ignores
-/// are left out.
+/// Converts an override to the form that the program reads. Leaves out fields that the program
+/// ignores.
 fn override_abi(service: u32, own: &Override) -> abi::equic_override {
     let bit = |set: bool, bit: u32| if set { bit } else { 0 };
     let rate = |rate: Option<Rate>| rate_abi(rate.unwrap_or(Rate::OFF));
@@ -664,7 +669,7 @@ fn override_abi(service: u32, own: &Override) -> abi::equic_override {
     }
 }
 
-/// Returns the rates in the order of the levels in `abi.h`.
+/// Returns the rates for prefixes in the order that `abi.h` defines.
 fn prefix_rates(service: &Service) -> [Rate; 6] {
     let rates = &service.new_per_prefix;
     [rates.v4_32, rates.v4_24, rates.v6_64, rates.v6_56, rates.v6_48, rates.v6_32]
@@ -803,7 +808,7 @@ impl Subject for Program {
 }
 
 impl Program {
-    /// Returns the report of a program that several CPUs may have run at the same time.
+    /// Returns the report of a program that may have run on several CPUs at the same time.
     pub(crate) fn report_contended(&mut self) -> Report {
         let loaded = self.loaded();
         let mut report = Report::default();
@@ -843,8 +848,8 @@ impl Program {
     }
 }
 
-/// Runs the program `repeat` times on a frame. `linear` bytes of the frame are in its linear part;
-/// `None` leaves the choice to the kernel. Returns the last action.
+/// Runs the program `repeat` times on a frame, and returns the last action. `linear` is the number
+/// of bytes in the linear part of the packet buffer. If it is `None`, the kernel chooses.
 pub(crate) fn test_run(
     program: BorrowedFd<'_>,
     frame: &[u8],

@@ -1,4 +1,4 @@
-//! Builds QUIC packets as an observer sees them. Nothing is encrypted, and the protected parts are
+//! Builds QUIC packets as an observer sees them. Nothing is encrypted, and the protected fields are
 //! zeros.
 
 pub(crate) const V1: u32 = 1;
@@ -28,11 +28,11 @@ pub(crate) struct Long {
     wide_varints: bool,
 }
 
-/// The client's first choice of a Destination Connection ID in these tests.
+/// The Destination Connection ID that the client chooses for its first packet in these tests.
 pub(crate) const DCID: [u8; 8] = [0xd0, 1, 2, 3, 4, 5, 6, 7];
 /// The client's Source Connection ID in these tests.
 pub(crate) const SCID: [u8; 5] = [0x50, 1, 2, 3, 4];
-/// The server's Connection ID in these tests.
+/// The server's connection ID in these tests.
 pub(crate) const SERVER_CID: [u8; 4] = [0x5e, 1, 2, 3];
 
 fn long(kind: Kind, body: usize) -> Long {
@@ -50,7 +50,7 @@ fn long(kind: Kind, body: usize) -> Long {
     }
 }
 
-/// Returns an Initial with 40 bytes of packet number and protected payload.
+/// Returns an Initial packet with 40 bytes of packet number and protected payload.
 pub(crate) fn initial() -> Long {
     long(Kind::Initial, 40)
 }
@@ -77,7 +77,7 @@ pub(crate) fn short(len: usize) -> Vec<u8> {
     packet
 }
 
-/// Returns a short-header packet of `len` bytes to an ID.
+/// Returns a short-header packet of `len` bytes whose Destination Connection ID is `id`.
 pub(crate) fn short_to(id: &[u8], len: usize) -> Vec<u8> {
     let mut packet = vec![0x41];
     packet.extend(id);
@@ -113,7 +113,7 @@ impl Long {
         self
     }
 
-    /// Sets constant connection IDs of these lengths.
+    /// Replaces the connection IDs with constant ones of these lengths.
     pub(crate) fn cid_lens(mut self, dcid: usize, scid: usize) -> Self {
         self.dcid = vec![0xcd; dcid];
         self.scid = vec![0xcc; scid];
@@ -125,35 +125,36 @@ impl Long {
         self
     }
 
-    /// Sets this token.
+    /// Sets the token.
     pub(crate) fn with_token(mut self, token: &[u8]) -> Self {
         self.token = token.to_vec();
         self
     }
 
-    /// Sets the Token Length field, whatever the real length is.
+    /// Sets the Token Length field, independently of the real length.
     pub(crate) fn token_len(mut self, len: u64) -> Self {
         self.token_len = Some(len);
         self
     }
 
-    /// Sets the Length field, whatever the real length is.
+    /// Sets the Length field, independently of the real length.
     pub(crate) fn length(mut self, length: u64) -> Self {
         self.length = Some(length);
         self
     }
 
-    /// Sets the number of bytes of packet number and protected payload.
+    /// Sets the number of bytes that packet number and protected payload have together.
     pub(crate) fn body(mut self, len: usize) -> Self {
         self.body = len;
         self
     }
 
-    /// Chooses the length of the body so that the packet has `len` bytes, unless its header is
+    /// Chooses the length of the payload so that the packet has `len` bytes, unless its header is
     /// already longer.
     pub(crate) fn fill(mut self, len: usize) -> Self {
         self.body = 0;
-        // The Length field grows with the body, so the length of the body is corrected.
+        // A longer payload can also make the Length field longer, so the length is corrected in
+        // several rounds.
         for _ in 0..3 {
             let now = self.build().len();
             self.body = (self.body + len).saturating_sub(now);
@@ -167,7 +168,7 @@ impl Long {
         self
     }
 
-    /// Writes every varint with 8 bytes.
+    /// Writes every variable-length integer with 8 bytes.
     pub(crate) fn wide_varints(mut self) -> Self {
         self.wide_varints = true;
         self

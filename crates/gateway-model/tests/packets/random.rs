@@ -1,7 +1,7 @@
-//! Random scripts from a seed, made with a grammar of packets and with mutation.
+//! Generates random scripts from a seed, with a grammar of packets and with mutations.
 //!
-//! All values come from small pools, so that packets interact. They have the same sources, ports,
-//! connection IDs and fragment identifications, and lengths at the limits of the rules.
+//! All values come from small sets, so that packets interact: they have the same sources, ports,
+//! connection IDs and fragment identifications. Many lengths are at the limits of the rules.
 
 use super::frame::{self, Packet, udp_between};
 use super::quic::{self, Long};
@@ -19,7 +19,8 @@ use std::net::{IpAddr, SocketAddr};
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MILLISECOND;
 
-/// A reserved version, which the gateway may itself derive from some of the connection IDs.
+/// A reserved version. For some connection IDs, the gateway puts the same version into its Version
+/// Negotiation packets.
 const RESERVED: u32 = 0xdada_dada;
 
 const SOURCES: [&str; 24] = [
@@ -62,12 +63,14 @@ const LISTENERS: [&str; 8] = [
 const V4_PREFIXES: [u8; 6] = [0, 8, 16, 24, 31, 32];
 const V6_PREFIXES: [u8; 7] = [0, 16, 32, 48, 64, 127, 128];
 
-/// Load settings. Each needs a program of its own. The values are the IPv4 and IPv6 prefix lengths,
-/// whether deep headers are dropped, and whether packets arrive on the loopback interface.
+/// Settings that are fixed when the program is loaded. The values are the IPv4 and IPv6 prefix
+/// lengths, whether packets with too many headers are dropped, and whether packets arrive on the
+/// loopback interface.
 const LOADS: [(u8, u8, bool, bool); 3] =
     [(32, 64, false, false), (24, 128, true, true), (31, 48, false, false)];
 
-/// Returns the seed from EQUIC_SEED, or a new one. Prints it in both cases.
+/// Returns the seed from the environment variable EQUIC_SEED, or a new one. Prints the seed in both
+/// cases, so that a failure can be repeated.
 pub(crate) fn seed() -> u64 {
     let seed = match std::env::var("EQUIC_SEED") {
         Ok(seed) => seed.parse().expect("EQUIC_SEED is a number"),
@@ -77,13 +80,13 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
-/// Returns the number of cases from EQUIC_CASES, or `default`.
+/// Returns the number of cases from the environment variable EQUIC_CASES, or `default`.
 pub(crate) fn cases(default: u64) -> u64 {
     std::env::var("EQUIC_CASES")
         .map_or(default, |cases| cases.parse().expect("EQUIC_CASES is a number"))
 }
 
-/// Generator of all random values.
+/// Generates all random values.
 pub(crate) struct Random {
     rng: StdRng,
     /// Source of the packet that is being generated.
@@ -200,7 +203,7 @@ impl Random {
         }
     }
 
-    /// Returns limits by prefix, for some services.
+    /// Returns overrides of limits for some prefixes, for some services.
     fn overrides(&mut self) -> Vec<Override> {
         let count = self.pick(&[0, 0, 1, 2, 4]);
         let mut all: Vec<Override> = Vec::new();
@@ -220,7 +223,7 @@ impl Random {
         all
     }
 
-    /// Returns rates by prefix. Most services have none, and the others have several.
+    /// Returns rates for prefixes. Most services have none, and the others have several.
     fn prefix_rates(&mut self) -> PrefixRates {
         let percent = self.pick(&[0, 0, 60]);
         PrefixRates {
@@ -309,8 +312,8 @@ impl Random {
         Step::Own(Some(own))
     }
 
-    /// Returns a step in which all servers of a slot are known to be dead, or in which a server
-    /// takes or leaves its slot.
+    /// Returns a step in which a server takes or leaves its slot, or in which all servers of a slot
+    /// are found to be dead.
     fn place(&mut self) -> Step {
         match self.rng.random_range(0..3) {
             0 => Step::Dead {
@@ -354,7 +357,7 @@ impl Random {
     fn arrival(&mut self) -> Step {
         if self.chance(30) {
             let arrival = Arrival { no_ethernet: true, segment: 0 };
-            // BPF_PROG_TEST_RUN needs at least 14 bytes.
+            // The packet is padded, because BPF_PROG_TEST_RUN needs at least 14 bytes.
             let mut packet = self.frame().split_off(14);
             packet.resize(packet.len().max(14), 0);
             return Step::Arrival(packet, arrival);
@@ -385,7 +388,7 @@ impl Random {
         frame
     }
 
-    /// Returns a frame of random bytes, or a frame with a few changed bytes.
+    /// Returns random bytes, or a valid frame with a few changed bytes.
     pub(crate) fn garbage(&mut self) -> Vec<u8> {
         if self.chance(25) {
             let len = self.rng.random_range(14..200);
@@ -404,7 +407,7 @@ impl Random {
         bytes
     }
 
-    /// Changes bytes near the front, or truncates the bytes to at least `min`.
+    /// Changes bytes near the front, or truncates the bytes to a length of at least `min`.
     pub(crate) fn mutate(&mut self, bytes: &mut Vec<u8>, min: usize) {
         if bytes.is_empty() {
             return;
@@ -441,7 +444,7 @@ impl Random {
         let group = if source.is_ipv4() { "239.0.0.1" } else { "ff05::1" };
         let server = if self.chance(3) { group.parse().unwrap() } else { self.pick(&servers) };
         let to = SocketAddr::new(server, self.pick(&[443, 443, 443, 443, 8443, 53]));
-        // Some tokens are made for another client.
+        // In some cases, the client is unset, so that the token is made for another client.
         self.client = if self.chance(90) { Some(from) } else { None };
         let payload = self.payload();
         let mut packet = udp_between(from, to, payload);
@@ -541,7 +544,7 @@ impl Random {
         payload
     }
 
-    /// Returns one well-formed Initial that fills its datagram.
+    /// Returns a well-formed Initial packet that fills its datagram.
     fn initial(&mut self) -> Vec<u8> {
         let mut packet = quic::initial();
         packet.dcid = self.cid();
@@ -609,8 +612,8 @@ impl Random {
         packet
     }
 
-    /// Adds a token: random bytes, or one that the ring made. The latter is valid only for some
-    /// time and for some packets.
+    /// Adds a token to an Initial packet: random bytes, or a token made with the key ring. The
+    /// latter is valid only for some time and for some packets.
     fn token(&mut self, packet: Long) -> Long {
         if self.chance(25) {
             return packet.token(self.pick(&[1, 16, 63, 64, 80, 200]));
@@ -628,8 +631,8 @@ impl Random {
         packet.with_token(&token)
     }
 
-    /// Returns a connection ID as a server makes it: with the ring, with another key of the ring's
-    /// rotation, or in another rotation. Some IDs are changed afterwards.
+    /// Returns a connection ID as a server makes it: with the key ring, with another key for the
+    /// same rotation, or for another rotation. Some IDs are changed afterwards.
     fn made_id(&mut self) -> Vec<u8> {
         let another = |epoch| {
             let epoch = Epoch::new(epoch).expect("a number under 7");

@@ -1,4 +1,4 @@
-//! A script: a configuration and steps.
+//! A script for a test: a configuration of the gateway, and steps such as packets.
 
 use super::frame::Packet;
 use super::subject::{Seen, Subject};
@@ -8,9 +8,9 @@ use equic_token::{Clock, Epoch, Key, KeyRing};
 use std::net::{IpAddr, SocketAddr};
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
-/// Number of servers at the start of every script.
+/// Number of servers that have a slot at the start of every script.
 pub(crate) const LEDGERS: usize = 3;
-/// Number of slots of a gateway.
+/// Number of slots for servers that a gateway has.
 pub(crate) const PLACES: usize = 16;
 /// Start time of every script, in nanoseconds.
 pub(crate) const START: u64 = 1_000 * SECOND;
@@ -18,9 +18,9 @@ pub(crate) const START: u64 = 1_000 * SECOND;
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Packet(Vec<u8>),
-    /// A packet arrives that is not one Ethernet frame with one datagram.
+    /// A packet arrives as a batch, or without an Ethernet header.
     Arrival(Vec<u8>, Arrival),
-    /// This many nanoseconds pass.
+    /// This number of nanoseconds passes.
     Wait(u64),
     /// Adds, replaces or removes an entry of the deny or allow list.
     List {
@@ -28,7 +28,7 @@ pub(crate) enum Step {
         prefix_len: u8,
         entry: Option<AclEntry>,
     },
-    /// A server reports how many connections the source of an address holds, and writes a
+    /// A server reports how many open connections the source of an address has, and writes a
     /// heartbeat.
     Connections {
         ledger: usize,
@@ -36,7 +36,7 @@ pub(crate) enum Step {
         group: u32,
         count: u32,
     },
-    /// A server reports how many more connections the source of an address has opened, and writes a
+    /// A server reports that the source of an address has opened more connections, and writes a
     /// heartbeat.
     Opened {
         ledger: usize,
@@ -47,7 +47,7 @@ pub(crate) enum Step {
     /// A server writes a heartbeat.
     Heartbeat {
         ledger: usize,
-        /// Time in nanoseconds by which the heartbeat is in the future.
+        /// Time in nanoseconds by which the heartbeat lies in the future.
         ahead: u64,
     },
     /// Changes a service's configuration.
@@ -55,7 +55,7 @@ pub(crate) enum Step {
         number: usize,
         service: Box<Service>,
     },
-    /// Starts or ends the gateway's dry run.
+    /// Begins or ends a dry run of the whole gateway.
     DryRun(bool),
     /// Clears the table of handshakes, as if newer ones had evicted all entries.
     ForgetHandshakes,
@@ -63,20 +63,21 @@ pub(crate) enum Step {
     Place {
         ledger: usize,
         taken: bool,
-        /// Bit set of quota groups. If bit i is set, the server may not serve quota group i.
+        /// Bit set of the quota groups that the server may not serve: bit `i` is for quota group
+        /// `i`.
         barred: u64,
     },
     /// The host's addresses become known or unknown.
     Own(Option<Own>),
-    /// Every server that had the slot is known to be dead. The bit set contains the quota groups
-    /// that one of them served.
+    /// Every server that had the slot is found to be dead. The bit set contains the quota groups
+    /// that these servers served.
     Dead {
         place: usize,
         groups: u64,
     },
 }
 
-/// Returns the keys of tokens.
+/// Returns the key ring for tokens and connection IDs.
 pub(crate) fn ring() -> KeyRing {
     let epoch = Epoch::new(2).expect("a number under 7");
     KeyRing::new(Clock::Monotonic, epoch, Key::from_bytes([7; Key::LEN]))
@@ -85,14 +86,15 @@ pub(crate) fn ring() -> KeyRing {
 /// Expected outcome of a packet, in a row of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
-    /// The packet is for service 0 and has this reason. The flag says whether it is actually
-    /// dropped.
+    /// The packet is for service 0, and the verdict has this reason. The flag says whether the
+    /// packet is really dropped.
     Verdict(Reason, bool),
-    /// The packet is for another service. The reason decides whether it passes or is dropped.
+    /// The packet is for the service with this index. The reason decides whether it passes or is
+    /// dropped.
     Of(usize, Reason),
     /// The packet is not for a service, and passes.
     Untouched,
-    /// The packet is not for a service, and is dropped because it has too many headers.
+    /// The packet is not assigned to a service, and is dropped because it has too many headers.
     Deep,
 }
 
@@ -103,7 +105,7 @@ impl From<Reason> for Expected {
 }
 
 impl Expected {
-    /// Returns the expected outcome, without an answer.
+    /// Returns the expected outcome in the form of an observed one, without an answer.
     pub(crate) fn seen(self) -> Seen {
         let (dropped, verdict) = match self {
             Expected::Verdict(reason, dropped) => (dropped, Some((0, reason))),
@@ -123,7 +125,8 @@ pub(crate) struct Script {
     pub what: String,
     pub config: Config,
     pub steps: Vec<(Step, Option<Expected>)>,
-    /// Expected answers, each with the index of the step that it answers.
+    /// The frames with which the gateway must answer, each with the index of the step whose packet
+    /// it answers.
     pub answers: Vec<(usize, Vec<u8>)>,
 }
 
@@ -133,7 +136,7 @@ pub(crate) fn case(what: &str) -> Script {
     let config = Config {
         services: vec![Service::default()],
         listeners: vec![(listen("0.0.0.0"), 0), (listen("::"), 0)],
-        // The lease is long. Rows that test the lease set their own.
+        // The lease is long, so that ledgers stay valid. Rows that test the lease set their own.
         lease_ns: 3_600 * SECOND,
         ..Config::default()
     };
@@ -267,8 +270,8 @@ impl Script {
         self.step(Step::Connections { ledger, source, group: 0, count })
     }
 
-    /// Adds a step: handshakes of a source have completed. `connections` sets how many of these
-    /// connections are still open.
+    /// Adds a step: `more` handshakes of a source have completed. Use `connections` to set how many
+    /// of these connections are still open.
     pub(crate) fn opened(self, ledger: usize, source: &str, more: u32) -> Self {
         let source = source.parse().unwrap();
         self.step(Step::Opened { ledger, source, group: 0, more })
@@ -283,8 +286,8 @@ impl Script {
         self.step(Step::Heartbeat { ledger, ahead })
     }
 
-    /// Adds a step that changes the configuration of service 0 while the script runs. The change
-    /// starts from the initial configuration.
+    /// Adds a step that changes service 0 while the script runs. The change is applied to the
+    /// initial configuration of the service.
     pub(crate) fn live(self, change: impl FnOnce(&mut Service)) -> Self {
         let mut service = self.config.services[0].clone();
         change(&mut service);
@@ -295,25 +298,26 @@ impl Script {
         self.step(Step::DryRun(on))
     }
 
-    /// Adds steps: all servers are removed from their slots, and every server of any slot is known
-    /// to be dead.
+    /// Adds steps: all servers leave their slots, and every server that ever had a slot is found to
+    /// be dead.
     pub(crate) fn all_dead(self) -> Self {
         let left = (0..LEDGERS).fold(self, Script::leave);
         (0..PLACES).fold(left, |script, place| script.dead(place, u64::MAX))
     }
 
-    /// Adds a step: a server is removed from its slot.
+    /// Adds a step: a server leaves its slot.
     pub(crate) fn leave(self, ledger: usize) -> Self {
         self.step(Step::Place { ledger, taken: false, barred: 0 })
     }
 
-    /// Adds a step: a server takes a slot, and may not serve the quota groups `barred`.
+    /// Adds a step: a server takes its slot, and may not serve the quota groups in the bit set
+    /// `barred`.
     pub(crate) fn come(self, ledger: usize, barred: u64) -> Self {
         self.step(Step::Place { ledger, taken: true, barred })
     }
 
-    /// Adds a step: the servers that had a slot are known to be dead. They served these quota
-    /// groups.
+    /// Adds a step: all servers that had a slot are found to be dead. They served the quota groups
+    /// in the bit set `groups`.
     pub(crate) fn dead(self, place: usize, groups: u64) -> Self {
         self.step(Step::Dead { place, groups })
     }
@@ -327,8 +331,8 @@ impl Script {
         self.step(Step::ForgetHandshakes)
     }
 
-    /// Runs the script. Returns a description of each difference between the subject and the
-    /// expectation.
+    /// Runs the script on `subject`. Returns a description of each difference from the expected
+    /// outcomes.
     pub(crate) fn check(&self, name: &str, subject: &mut dyn Subject) -> Vec<String> {
         let mut wrong = Vec::new();
         let (mut index, mut number) = (0, 0);

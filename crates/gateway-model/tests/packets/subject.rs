@@ -1,4 +1,4 @@
-//! Subjects that can run a script: the reference model, or the real program.
+//! The two subjects that can run a script: the reference model and the real XDP program.
 
 use super::script::{LEDGERS, Step, hexdump, ring};
 use equic_gateway::reason::Reason;
@@ -6,14 +6,14 @@ use equic_gateway_model::{Arrival, Config, Counter, Ledger, Model, Outcome, Sour
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Outcome of one packet.
+/// Observed outcome of one packet.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// True if the packet does not reach the server, because it was dropped or answered.
     pub dropped: bool,
-    /// The frame that answers the packet, if there is one.
+    /// The frame that answers the packet, or `None` if the packet is not answered.
     pub answer: Option<Vec<u8>>,
-    /// Service and reason, or `None` if the packet was not for a service.
+    /// Index of the service and verdict reason, or `None` if the packet was not for a service.
     pub verdict: Option<(usize, Reason)>,
 }
 
@@ -27,7 +27,7 @@ impl fmt::Debug for Seen {
     }
 }
 
-/// State of a source, without the buckets.
+/// The statistics about a source, without the state of its buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SourceReport {
     pub packets: u64,
@@ -44,8 +44,8 @@ pub(crate) struct Report {
     pub counters: BTreeMap<(usize, Reason), Counter>,
     pub sources: BTreeMap<SourceKey, SourceReport>,
     pub tallies: Tallies,
-    /// State of adaptive Retry for each service: how often it has begun to ask for tokens, and the
-    /// time until which it asks.
+    /// State of adaptive Retry for each service: how many times it has begun to require tokens, and
+    /// the time in nanoseconds until which it requires them.
     pub asking: Vec<(u64, u64)>,
 }
 

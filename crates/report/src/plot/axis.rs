@@ -1,4 +1,4 @@
-//! Axes: conversion of values to pixels, and positions of ticks.
+//! Axes of plots, which convert values to pixels and choose the positions of ticks.
 
 use super::{PlotError, drawable};
 
@@ -12,22 +12,23 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// Creates a linear axis. `unit` is the unit of the values without prefix: `s`, `B`, `/s`, `%`,
-    /// or empty. The axis selects a suitable decimal prefix (`k/s`, `ms`).
+    /// Creates a linear axis. `unit` is the unit of the values without a prefix: `s`, `B`, `/s`,
+    /// `%`, or empty. The axis chooses a suitable decimal prefix (`k/s`, `ms`).
     #[must_use]
     pub fn new(title: impl Into<String>, unit: impl Into<String>) -> Self {
         Self { title: title.into(), unit: unit.into(), log: false, range: None }
     }
 
     /// Makes the axis logarithmic. Values of zero and below are drawn at its lower edge, which is
-    /// labelled 0. So a server without any answers stays visible.
+    /// labelled 0. So, for example, a server that gives no answers stays visible.
     #[must_use]
     pub fn log(mut self) -> Self {
         self.log = true;
         self
     }
 
-    /// Sets the range of the axis, in the unit of the values. By default, it fits the values.
+    /// Sets the range of the axis, in the unit of the values. By default, the range fits the
+    /// values.
     #[must_use]
     pub fn range(mut self, low: f64, high: f64) -> Self {
         self.range = Some((low, high));
@@ -38,13 +39,13 @@ impl Axis {
 /// One tick.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Tick {
-    /// Pixel position along the axis.
+    /// Position along the axis, in pixels.
     pub at: f64,
-    /// Label. Empty for a minor tick.
+    /// Label of the tick. It is empty for a minor tick.
     pub label: String,
 }
 
-/// An axis fitted to its values and pixels.
+/// An axis whose range fits its values and the space on the picture.
 #[derive(Clone, Debug)]
 pub(super) struct Scale {
     log: bool,
@@ -55,22 +56,24 @@ pub(super) struct Scale {
     from: f64,
     to: f64,
     pub ticks: Vec<Tick>,
-    /// Title with unit and prefix.
+    /// Title of the axis, including unit and prefix.
     pub title: String,
 }
 
-/// The values and options for fitting an axis.
+/// Values and options from which the range of an axis is computed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fit {
-    /// Smallest and largest value. On a logarithmic axis, only values above zero count.
+    /// Smallest and largest value to show. On a logarithmic axis, only values above zero are
+    /// considered.
     pub extent: (f64, f64),
     /// For a logarithmic axis: `true` if some values are zero or below.
     pub zeros: bool,
-    /// For a linear axis: `true` if the axis begins at zero unless a value is negative.
+    /// For a linear axis: `true` if the axis begins at zero. If a value is negative, the axis
+    /// begins below zero instead.
     pub from_zero: bool,
-    /// `true` if both ends of the axis must be ticks.
+    /// True if there must be ticks at both ends of the axis.
     pub whole_ticks: bool,
-    /// Approximate distance of labelled ticks in pixels.
+    /// Approximate distance between labelled ticks, in pixels.
     pub spacing: f64,
 }
 
@@ -90,8 +93,8 @@ impl Scale {
         })
     }
 
-    /// Returns the pixel of a value. On a logarithmic axis, values of zero and below are at the
-    /// lower end.
+    /// Returns the pixel position of a value. On a logarithmic axis, values of zero and below are
+    /// at the lower end.
     pub(super) fn at(&self, value: f64) -> f64 {
         let part = if self.log {
             (value.max(self.low) / self.low).log10() / (self.high / self.low).log10()
@@ -142,7 +145,7 @@ impl Scale {
 
     fn log(axis: &Axis, fit: Fit, from: f64, to: f64, ticks: f64) -> Self {
         let (mut low, mut high) = axis.range.unwrap_or(fit.extent);
-        // Limits the range to 15 decades: smaller values look like zero.
+        // The range is limited to 15 decades. Smaller values are not distinguishable from zero.
         low = low.max(high * 1e-15);
         let floor = fit.zeros && axis.range.is_none();
         if axis.range.is_none() {
@@ -175,8 +178,8 @@ impl Scale {
                 }
                 let labelled = (digit == 1 && exponent.rem_euclid(every) == 0)
                     || (between && (digit == 2 || digit == 5));
-                // The edge for zero takes the lowest decade, so this decade has no values and gets
-                // no ticks.
+                // The lowest decade is used for the edge that means zero. It contains no values, so
+                // it gets no ticks.
                 if floor && value < low * 9.99 {
                     continue;
                 }
@@ -194,12 +197,13 @@ impl Scale {
     }
 }
 
-/// Rounds up to 1, 2 or 5 times a power of ten.
+/// Rounds `step` up to 1, 2 or 5 times a power of ten.
 fn nice(step: f64) -> f64 {
     one_two_five(step, true)
 }
 
-/// Returns the nearest of 1, 2 or 5 times a power of ten that is above or below the value.
+/// Returns the number that is closest to the value among 1, 2 or 5 times a power of ten: above the
+/// value, or below it.
 fn one_two_five(value: f64, above: bool) -> f64 {
     let power = decade(value);
     let candidates = [1.0, 2.0, 5.0, 10.0];
@@ -215,16 +219,17 @@ fn one_two_five(value: f64, above: bool) -> f64 {
 /// Returns the largest power of ten that is not above a positive value.
 fn decade(value: f64) -> f64 {
     let power = 10_f64.powi(value.log10().floor() as i32);
-    // `log10` of the float just below 1000 is 3, which would give a decade above it.
+    // The computed `log10` of the largest float below 1000 is 3, which would give a decade above
+    // the value.
     if power > value * (1.0 + 1e-12) { power / 10.0 } else { power }
 }
 
-/// Selects the prefix for an axis up to `largest`. Returns the divisor, and the unit with its
-/// prefix.
+/// Chooses the unit prefix for an axis whose largest value is `largest`. Returns the divisor for
+/// values, and the unit with its prefix.
 fn prefix(unit: &str, largest: f64) -> (f64, String) {
     let prefixed = |prefix: &str| format!("{prefix}{unit}");
-    // Only seconds get prefixes below 1. Times and percentages get no prefix above 1, because
-    // kiloseconds and kilopercent are unusual. A count keeps its zeros.
+    // Only seconds get prefixes below 1. Seconds and percentages get no prefix above 1, because
+    // kiloseconds and kilopercent are unusual. Counts get no prefix.
     let small = unit == "s";
     let large = !matches!(unit, "" | "%" | "s" | "min" | "h");
     let steps = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
@@ -241,10 +246,10 @@ fn prefix(unit: &str, largest: f64) -> (f64, String) {
     (1.0, if unit == "/s" { "1/s".to_owned() } else { unit.to_owned() })
 }
 
-/// Formats a tick with enough decimals to distinguish multiples of `step`, and with thousands
-/// separators. Uses a power of ten if a plain number would be too long.
+/// Formats the label of a tick. It has enough decimals to distinguish multiples of `step`, and
+/// thousands separators. If a plain number would be too long, uses a power of ten.
 fn figure(value: f64, step: f64, largest: f64) -> String {
-    // The factor corrects rounding: the computed logarithm of 0.001 may be below -3.
+    // The factor corrects rounding errors: the computed logarithm of 0.001 may be below -3.
     let magnitude = |value: f64| (value * (1.0 + 1e-9)).log10().floor();
     if step < 1e-9 || largest >= 1e15 {
         let digits = (magnitude(largest) - magnitude(step)).clamp(0.0, 15.0) as usize;
@@ -263,7 +268,7 @@ fn figure(value: f64, step: f64, largest: f64) -> String {
     shown
 }
 
-/// Formats a tick of a logarithmic axis: `1 ms`, `200 k`, `0.5 %`, `1e20 B`.
+/// Formats the label of a tick on a logarithmic axis: `1 ms`, `200 k`, `0.5 %`, `1e20 B`.
 fn log_label(value: f64, unit: &str) -> String {
     const STEPS: [(f64, &str); 9] = [
         (1e15, "P"),
@@ -276,8 +281,8 @@ fn log_label(value: f64, unit: &str) -> String {
         (1e-6, "\u{b5}"),
         (1e-9, "n"),
     ];
-    // The title of the axis already has the unit of a rate. So ticks are labelled `10 k` instead of
-    // `10 k/s`.
+    // The title of the axis already contains the unit of a rate. So the ticks are labelled `10 k`
+    // instead of `10 k/s`.
     let unit = if unit == "/s" { "" } else { unit };
     // Seconds get no prefix above 1, because kiloseconds are unusual.
     let fits = |step: f64| value >= step * 0.999_999 && (unit != "s" || step <= 1.0);
@@ -287,8 +292,8 @@ fn log_label(value: f64, unit: &str) -> String {
             let figure = crate::number::count((value / divisor).round() as u64);
             format!("{figure} {letter}{unit}")
         }
-        // One significant digit is enough for a tick. The power of ten may be 0.20000000000000001,
-        // which is shown as 0.2.
+        // One significant digit is enough for a tick. Rounding errors, as in 0.20000000000000001,
+        // must not be visible.
         _ if (1e-4..1e6).contains(&value) => {
             let decimals = (-(value * (1.0 + 1e-9)).log10().floor()).max(0.0) as usize;
             format!("{value:.decimals$} {unit}")

@@ -46,7 +46,7 @@ fn logarithmic_ticks_are_decades() {
     );
     assert_eq!(labels(&log(0.01, 5e4, "s", false))[4..], ["100 s", "1,000 s", "10,000 s"]);
     assert_eq!(labels(&log(0.2, 50.0, "%", false))[..3], ["0.2 %", "0.5 %", "1 %"]);
-    // The pixel of a decade and the pixel of its tick may differ by at most half a pixel.
+    // The pixel position of a decade and that of its tick may differ by at most half a pixel.
     assert!(
         (rate.at(1000.0) - rate.ticks.iter().find(|tick| tick.label == "1 k").unwrap().at).abs()
             < 0.5

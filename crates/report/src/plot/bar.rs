@@ -6,7 +6,7 @@ use super::frame::{Frame, LABEL, Sign, TICK, colour};
 use super::{Axis, PlotError, Svg, drawable, extent, text};
 use crate::stats::Interval;
 
-/// A bar: a value, and optionally its interval.
+/// A bar of a bar chart: its value, and optionally the interval of the value.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bar {
     value: Option<f64>,
@@ -14,7 +14,7 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// Creates a bar of this height. A value that is not finite gives no bar.
+    /// Creates a bar with this value. A value that is not finite is not drawn.
     #[must_use]
     pub fn new(value: f64) -> Self {
         Self { value: drawable(value).then_some(value), interval: None }
@@ -26,7 +26,7 @@ impl Bar {
         Self::default()
     }
 
-    /// Adds an interval, drawn as a whisker.
+    /// Adds an interval to the bar, which is drawn as a whisker.
     #[must_use]
     pub fn interval(mut self, interval: Interval) -> Self {
         self.interval = (drawable(interval.low) && drawable(interval.high)).then_some(interval);
@@ -40,8 +40,8 @@ impl From<f64> for Bar {
     }
 }
 
-/// A bar chart: groups along the x axis, with one bar per series in each. The y axis is linear and
-/// includes zero, because people compare the lengths of bars.
+/// A bar chart. Each group along the x axis has one bar for each series. The y axis is linear and
+/// includes zero, because readers compare the lengths of bars.
 #[derive(Clone, Debug)]
 pub struct BarPlot {
     frame: Frame,
@@ -51,8 +51,8 @@ pub struct BarPlot {
 }
 
 impl BarPlot {
-    /// Creates a chart of 1200 by 600 pixels, with a title, the axis of the values and the names of
-    /// the series.
+    /// Creates a chart of 1200 by 600 pixels, with a title, the axis for the values, and the names
+    /// of the series.
     #[must_use]
     pub fn new<S: Into<String>>(
         title: impl Into<String>,
@@ -68,8 +68,8 @@ impl BarPlot {
 
     super::frame::framed!();
 
-    /// Adds a group with one bar per series. Additional bars are ignored. Missing bars become
-    /// [`Bar::missing`].
+    /// Adds a group with one bar for each series. Bars beyond the number of series are ignored. If
+    /// there are too few bars, the others are [`Bar::missing`].
     #[must_use]
     pub fn group<B: Into<Bar>>(
         mut self,
@@ -105,9 +105,9 @@ impl BarPlot {
             // A single series needs no legend, because the axis already names it.
             .filter(|_| self.series.len() > 1)
             .collect();
-        // Leaves room for the number above the highest bar.
+        // This leaves room for the number above the highest bar.
         let top = self.frame.head(&mut canvas, &legend) + 18.0;
-        // A group is one unit wide on the x axis.
+        // On the x axis, each group is one unit wide.
         let count = self.groups.len() as f64;
         let x_axis = Axis::new("", "").range(0.0, count);
         let x_fit = Fit { extent: (0.0, count), from_zero: false, whole_ticks: false, ..y_fit };
@@ -130,7 +130,7 @@ impl BarPlot {
     /// Draws the bars of one group, side by side in its area.
     fn bars(&self, canvas: &mut Canvas, bars: &[Bar], area: Area, y: &Scale) {
         let gap = area.width() * 0.12;
-        // The width is limited, because wider bars are not easier to read.
+        // Wide bars are not easier to read, so the width is limited.
         let width = ((area.width() - 2.0 * gap) / bars.len() as f64).min(90.0);
         let start = area.middle() - width * bars.len() as f64 / 2.0;
         let base = y.at(0.0).clamp(area.top, area.bottom);
@@ -157,7 +157,7 @@ impl BarPlot {
             let figure = crate::number::si(value, &self.y.unit);
             let room = text::width(&figure, TICK.size, false);
             let font = Font { size: if room > width * 1.05 { 11.0 } else { 13.0 }, ..LABEL };
-            // Numbers that would overlap are left out.
+            // A number is left out if it would overlap its neighbour.
             if room * font.size / 13.0 <= width * 1.25 || bars.len() == 1 {
                 let at = if value < 0.0 { tip + 15.0 } else { tip - 6.0 };
                 canvas.rimmed_text(middle, at, &figure, font);

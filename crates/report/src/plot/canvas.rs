@@ -1,9 +1,9 @@
-//! Draws shapes as SVG elements. Only this file uses the `svg` library.
+//! Draws shapes and text as SVG elements. Only this file uses the `svg` library.
 
 use svg::Node as _;
 use svg::node::element::{ClipPath, Description, Group, Line, Path, Rectangle, Text, Title};
 
-/// A rectangle in pixels, y downwards.
+/// A rectangle in pixels. The y coordinate increases downwards.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Area {
     pub left: f64,
@@ -26,7 +26,7 @@ impl Area {
     }
 }
 
-/// Horizontal alignment of a text at its point.
+/// Horizontal alignment of a text relative to its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Anchor {
     Start,
@@ -47,7 +47,7 @@ pub(super) struct Font {
 pub(super) struct Stroke {
     pub colour: &'static str,
     pub width: f64,
-    /// SVG stroke-dasharray. Empty for a solid line.
+    /// Dash pattern, as in SVG's stroke-dasharray. It is empty for a solid line.
     pub dashes: &'static str,
 }
 
@@ -57,9 +57,9 @@ pub(super) struct Canvas {
 }
 
 impl Canvas {
-    /// Creates a white picture with a title and a description for screen readers.
+    /// Creates a white picture, with a title and a description for screen readers.
     pub(super) fn new(width: u32, height: u32, title: &str, description: &str) -> Self {
-        // Verdana has the metrics of DejaVu Sans, so the picture looks the same with either.
+        // Verdana has the same letter widths as DejaVu Sans, so the layout fits with either font.
         let mut document = svg::Document::new()
             .set("width", width)
             .set("height", height)
@@ -102,8 +102,8 @@ impl Canvas {
         });
     }
 
-    /// Draws text with its baseline at `y`. If `upright` is false, it is rotated by 90 degrees to
-    /// the left.
+    /// Draws text whose baseline is at `y`. If `upright` is false, the text is rotated by 90
+    /// degrees to the left.
     pub(super) fn text(
         &mut self,
         x: f64,
@@ -133,7 +133,7 @@ impl Canvas {
         self.document.append(element);
     }
 
-    /// Draws upright text centred at `x`, with a white outline that separates it from lines behind
+    /// Draws upright text that is centred at `x`. A white outline separates it from lines behind
     /// it.
     pub(super) fn rimmed_text(&mut self, x: f64, y: f64, text: &str, font: Font) {
         let element = Text::new(legal(text))
@@ -149,7 +149,8 @@ impl Canvas {
         self.document.append(element);
     }
 
-    /// Draws curves inside `area`. Each curve is a list of runs of points.
+    /// Draws curves inside `area`. Each curve is a list of runs, and each run is a list of
+    /// connected points.
     pub(super) fn curves<'a>(
         &mut self,
         area: Area,
@@ -185,9 +186,9 @@ impl Canvas {
     }
 }
 
-/// Returns the `d` attribute of a path. A point is left out if it is closer than a quarter of a
-/// pixel to the last one. This is invisible, and it limits the size of a distribution with a
-/// million values.
+/// Returns the `d` attribute of an SVG path. Leaves out points that are closer than a quarter of a
+/// pixel to the last one. This is invisible, and it limits the size of the file if a distribution
+/// has a million values.
 fn path(runs: &[Vec<(f64, f64)>]) -> String {
     use std::fmt::Write as _;
     let mut d = String::new();
@@ -205,21 +206,22 @@ fn path(runs: &[Vec<(f64, f64)>]) -> String {
             before = Some((x, y));
         }
         if let [(x, y)] = run[..] {
-            // A run of one point becomes a line of length zero. Its round ends make it a dot.
+            // A run with only one point becomes a line of length zero. Because the ends of the line
+            // are round, it is drawn as a dot.
             let _ = write!(d, "L{} {}", round(x), round(y));
         }
     }
     d
 }
 
-/// Rounds to hundredths of a pixel.
+/// Rounds a coordinate to hundredths of a pixel.
 fn round(value: f64) -> f64 {
     let rounded = (value * 100.0).round() / 100.0;
-    // Adding 0.0 avoids "-0".
+    // This replaces "-0" with "0".
     if rounded == 0.0 { 0.0 } else { rounded }
 }
 
-/// Removes control characters. XML 1.0 cannot represent most of them, not even escaped (section
+/// Removes control characters. XML 1.0 cannot represent most of them, not even as escapes (section
 /// 2.2, Char).
 fn legal(text: &str) -> String {
     text.chars()

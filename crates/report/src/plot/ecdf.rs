@@ -1,4 +1,5 @@
-//! Empirical distributions: for each value, the fraction of the sample up to this value.
+//! Plots of empirical distributions. They show, for each value, the fraction of the sample that
+//! does not exceed this value.
 
 use super::canvas::{Anchor, Stroke};
 use super::frame::{FOOT, Frame, Sign, TICK, stroke};
@@ -6,7 +7,7 @@ use super::line::fit;
 use super::{Axis, PlotError, Svg};
 use crate::stats::Sample;
 
-/// A plot of empirical distributions, one step line per sample.
+/// A plot of empirical distributions, with one step line for each sample.
 #[derive(Clone, Debug)]
 pub struct EcdfPlot {
     frame: Frame,
@@ -16,8 +17,8 @@ pub struct EcdfPlot {
 }
 
 impl EcdfPlot {
-    /// Creates a plot of 1200 by 600 pixels, with a title and the axis of the values. A logarithmic
-    /// axis suits latencies.
+    /// Creates a plot of 1200 by 600 pixels, with a title and the axis for the values. For
+    /// latencies, use a logarithmic axis.
     #[must_use]
     pub fn new(title: impl Into<String>, x: Axis) -> Self {
         Self { frame: Frame::new(title), x, samples: Vec::new(), counts: true }
@@ -25,7 +26,7 @@ impl EcdfPlot {
 
     super::frame::framed!();
 
-    /// Leaves the number of values out of the legend. Use it, for example, if the values are
+    /// Leaves the number of values out of the legend. Use this, for example, if the values are
     /// percentiles.
     #[must_use]
     pub fn without_counts(mut self) -> Self {
@@ -79,8 +80,8 @@ impl EcdfPlot {
             let y = fitted.y.at(percent);
             let mark = Stroke { colour: "#7b8794", width: 1.0, dashes: "4 3" };
             canvas.line((fitted.plot.left, y), (fitted.plot.right, y), mark);
-            // The label is below the line, because there is no room between the p99 line and the
-            // edge.
+            // The label is below the line, because the space between the p99 line and the upper
+            // edge is too small.
             canvas.text(fitted.plot.right - 4.0, y + 15.0, name, Anchor::End, TICK, true);
         }
         fitted.y_axis(&mut canvas);
@@ -102,8 +103,9 @@ impl EcdfPlot {
     }
 }
 
-/// Returns the steps of a sample in pixels. The line goes up at each value, and then along to the
-/// next value. The last step extends to the edge, because the fraction stays at 1.
+/// Returns the points of a step line for a sample, in pixels. The line goes up at each value, and
+/// then horizontally to the next value. The last step extends to `edge`, because the fraction stays
+/// at 1.
 fn steps(sample: &Sample, at: impl Fn(f64, f64) -> (f64, f64), edge: f64) -> Vec<Vec<(f64, f64)>> {
     let mut run = Vec::new();
     let mut share = 0.0;

@@ -20,11 +20,11 @@ pub(super) const LABEL: Font = Font { size: 13.0, bold: false, colour: INK };
 const MARGIN: f64 = 24.0;
 
 /// The colours of Okabe and Ito (2008), ordered by their contrast with white. Yellow is omitted
-/// because of its low contrast, and black, the colour of the text, is replaced by grey.
+/// because its contrast is too low. Grey replaces black, because black is the colour of text.
 const COLOURS: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4a4a4a"];
-/// The number of dash styles and the number of colours have no common factor, so 35 lines get
-/// different combinations.
+/// Dash patterns of lines. Their number and the number of colours have no common factor, so each of
+/// the first 35 lines has a different combination.
 const DASHES: [&str; 5] = ["", "9 4", "2 4", "12 4 2 4", "5 3"];
 
 /// Returns the colour of series number `index`.
@@ -37,7 +37,7 @@ pub(super) fn stroke(index: usize) -> Stroke {
     Stroke { colour: colour(index), width: 2.25, dashes: DASHES[index % DASHES.len()] }
 }
 
-/// Titles and size (in pixels) of a plot.
+/// Title, subtitle and size (in pixels) of a plot.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
     pub title: String,
@@ -46,17 +46,17 @@ pub(super) struct Frame {
     pub height: u32,
 }
 
-/// Defines the methods that set the `frame` of a plot.
+/// Defines the methods with which callers set the `frame` of a plot.
 macro_rules! framed {
     () => {
-        /// Sets a second line, below the title.
+        /// Sets the subtitle, a second line below the title.
         #[must_use]
         pub fn subtitle(mut self, subtitle: impl Into<String>) -> Self {
             self.frame.subtitle = subtitle.into();
             self
         }
 
-        /// Sets the size in pixels. Each side must be from [`super::MIN_SIDE`] to
+        /// Sets the size in pixels. Width and height must each be from [`super::MIN_SIDE`] to
         /// [`super::MAX_SIDE`].
         #[must_use]
         pub fn size(mut self, width: u32, height: u32) -> Self {
@@ -67,16 +67,16 @@ macro_rules! framed {
 }
 pub(super) use framed;
 
-/// The symbol of a legend entry.
+/// The symbol before the name of a legend entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Sign {
     Line(Stroke),
     Box(&'static str),
 }
 
-/// A plot whose head is drawn and whose axes are fitted.
+/// A plot whose title and legend are drawn and whose axes fit the values.
 pub(super) struct Fitted {
-    /// Area for the values.
+    /// The area in which values are drawn.
     pub plot: Area,
     pub x: Scale,
     pub y: Scale,
@@ -100,9 +100,9 @@ impl Frame {
     pub(super) fn head(&self, canvas: &mut Canvas, legend: &[(&str, Sign)]) -> f64 {
         let room = f64::from(self.width) - 2.0 * MARGIN;
         let mut y = 14.0;
-        // A low picture has room for only one line of title.
+        // In a picture of small height, the title may take only one line.
         let lines = if self.height < 400 { 1 } else { 2 };
-        // Bold letters are wider than `wrap` assumes.
+        // `wrap` assumes normal letters, and bold letters are wider.
         for line in text::wrap(&self.title, room / 1.13, TITLE.size, 2) {
             y += 24.0;
             canvas.text(MARGIN, y, &line, Anchor::Start, TITLE, true);
@@ -143,8 +143,8 @@ impl Frame {
         y + 14.0
     }
 
-    /// Fits both axes into the space below `top`, with `foot` pixels reserved for the labels of the
-    /// x axis.
+    /// Fits both axes into the space below `top`. Reserves `foot` pixels at the bottom for the
+    /// labels of the x axis.
     pub(super) fn fit(
         &self,
         top: f64,
@@ -153,8 +153,8 @@ impl Frame {
         (y_axis, y_fit): (&Axis, Fit),
     ) -> Result<Fitted, PlotError> {
         let right = f64::from(self.width) - MARGIN - 8.0;
-        // If the head is too high for a small picture, the plot extends beyond the picture.
-        // Otherwise, its height would be negative.
+        // In a small picture, title and legend may need all the height. The plot then extends
+        // beyond the picture, because its height must not be negative.
         let bottom = (f64::from(self.height) - foot).max(top + 40.0);
         let y = Scale::new(y_axis, y_fit, bottom, top)?;
         let labels = y.ticks.iter().map(|tick| text::width(&tick.label, TICK.size, false));
@@ -165,7 +165,7 @@ impl Frame {
     }
 }
 
-/// Height of the ticks and the title of the x axis, in pixels.
+/// Height in pixels that the ticks and the title of the x axis need.
 pub(super) const FOOT: f64 = 66.0;
 
 impl Fitted {

@@ -1,11 +1,11 @@
-//! Line plots of time series, with phases.
+//! Line plots of values over time, with named phases in the background.
 
 use super::axis::Fit;
 use super::canvas::{Anchor, Area, Canvas, Stroke};
 use super::frame::{FOOT, Fitted, Frame, LABEL, Sign, stroke};
 use super::{Axis, PlotError, Svg, drawable, extent, text};
 
-/// Shade of a phase. Each shade has a meaning.
+/// Background shade of a phase. Each shade has a meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shade {
     /// White: normal operation.
@@ -15,14 +15,15 @@ pub enum Shade {
     Neutral,
     /// Red: a failure or an attack.
     Alarm,
-    /// Yellow: a countermeasure is active.
+    /// Yellow: a countermeasure has been started.
     Caution,
     /// Blue: a countermeasure is active and works.
     Safe,
 }
 
 impl Shade {
-    /// Returns two fill colours: behind the values, and behind the label above them.
+    /// Returns two colours for the phase: one behind the values, and one behind the label above
+    /// them.
     fn fills(self) -> (&'static str, &'static str) {
         match self {
             Self::None => ("#ffffff", "#f1f4f7"),
@@ -34,7 +35,7 @@ impl Shade {
     }
 }
 
-/// A named section of the x axis, such as "attack, no gateway".
+/// A named section of the x axis, for example "attack, no gateway".
 #[derive(Clone, Debug)]
 pub struct Phase {
     label: String,
@@ -58,7 +59,7 @@ impl Phase {
     }
 }
 
-/// A line: its name in the legend, and its points.
+/// A line of a plot, with its name in the legend and its points.
 #[derive(Clone, Debug)]
 pub struct Series {
     label: String,
@@ -66,15 +67,15 @@ pub struct Series {
 }
 
 impl Series {
-    /// Creates a line through points (x, y), in this order. A point that is not finite leaves a
-    /// gap.
+    /// Creates a line through the points (x, y), in this order. A point with a coordinate that is
+    /// not finite leaves a gap.
     #[must_use]
     pub fn new(label: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
         Self { label: label.into(), points: points.into_iter().collect() }
     }
 }
 
-/// A line plot.
+/// A line plot, whose x axis is usually the time.
 #[derive(Clone, Debug)]
 pub struct LinePlot {
     frame: Frame,
@@ -143,20 +144,20 @@ impl LinePlot {
         fitted.x_axis(&mut canvas);
         let curves: Vec<_> =
             self.series.iter().map(|series| runs(&series.points, &fitted)).collect();
-        // The first series is the main one, so it is drawn last, above the others.
+        // The first line is the most important one, so it is drawn last, above the others.
         let strokes = curves.iter().enumerate().rev();
         canvas.curves(fitted.plot, strokes.map(|(index, runs)| (runs.as_slice(), stroke(index))));
         Ok(Svg { text: canvas.finish() })
     }
 
-    /// Returns the number of text lines for the labels of the phases: 0, 1 or 2.
+    /// Returns how many text lines the labels of the phases need: 0, 1 or 2.
     fn strip_lines(&self, phases: &[&Phase]) -> usize {
         let Some((low, high)) = extent(phases.iter().flat_map(|phase| [phase.start, phase.end]))
         else {
             return 0;
         };
-        // The width of the plot depends on its margins, which are not known yet. This is a lower
-        // estimate.
+        // The width of the plot depends on its margins, which are not known yet. So a lower bound
+        // is used.
         let width = f64::from(self.frame.width) - 120.0;
         let lines = phases.iter().map(|phase| {
             let room = (phase.end - phase.start) / (high - low) * width - 12.0;
@@ -170,7 +171,7 @@ fn strip_height(lines: usize) -> f64 {
     if lines == 0 { 0.0 } else { 10.0 + 17.0 * lines as f64 }
 }
 
-/// Computes the fit of an axis for all values that it has to show.
+/// Fits an axis to all values that it has to show.
 pub(super) fn fit(
     axis: &Axis,
     values: impl Iterator<Item = f64>,
@@ -180,7 +181,7 @@ pub(super) fn fit(
         values.filter(|value| drawable(*value)).partition(|value| !axis.log || *value > 0.0);
     let nothing = || PlotError::NothingPositive(axis.title.clone());
     Ok(Fit {
-        // If the axis has a range, the extent is not used.
+        // If the caller has set a range for the axis, that range replaces the extent.
         extent: extent(shown).or(axis.range).ok_or_else(nothing)?,
         zeros: !zeros.is_empty(),
         from_zero: vertical,
@@ -205,7 +206,7 @@ fn draw_phases(canvas: &mut Canvas, fitted: &Fitted, phases: &[&Phase], lines: u
             strip,
         );
         let label = text::wrap(&phase.label, right - left - 12.0, LABEL.size, lines);
-        // Centres the label in the strip, whether it has one line or two.
+        // The label is centred vertically in its strip, whether it has one line or two.
         let first = top + strip_height(lines) / 2.0 + 4.0 - 8.5 * (label.len() as f64 - 1.0);
         for (index, line) in label.iter().enumerate() {
             let y = first + 17.0 * index as f64;
@@ -222,7 +223,8 @@ fn draw_phases(canvas: &mut Canvas, fitted: &Fitted, phases: &[&Phase], lines: u
     }
 }
 
-/// Converts points to pixels, in runs. A point that cannot be drawn ends the current run.
+/// Converts points to pixels. Splits them into runs of connected points: a point that cannot be
+/// drawn ends a run.
 fn runs(points: &[(f64, f64)], fitted: &Fitted) -> Vec<Vec<(f64, f64)>> {
     points
         .split(|(x, y)| !drawable(*x) || !drawable(*y))

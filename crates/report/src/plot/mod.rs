@@ -1,6 +1,6 @@
-//! Plots as SVG text and, with the feature `png`, as PNG pixels.
+//! Draws plots as SVG text and, with the feature `png`, as PNG pixels.
 //!
-//! * `line.rs`: [`LinePlot`], time series over shaded and labelled [`Phase`]s.
+//! * `line.rs`: [`LinePlot`], values over time, with shaded and labelled [`Phase`]s.
 //! * `ecdf.rs`: [`EcdfPlot`], distributions. `bar.rs`: [`BarPlot`], grouped bars with intervals.
 //! * `frame.rs`: the common parts: title, legend, axes, grid. `axis.rs`: [`Axis`] and its ticks.
 //!   `canvas.rs`: shapes as SVG elements. `text.rs`: estimated width of texts.
@@ -11,9 +11,9 @@
 //! colour-blind people can distinguish. Lines also differ in their dashes, for black-and-white
 //! print.
 //!
-//! The `svg` crate writes the elements. `resvg` makes pixels from the same SVG with the machine's
-//! fonts. Two alternatives were rejected: plotters draws at whole pixels (its issue 128) and has no
-//! phases, and charming needs a JavaScript engine for PNG.
+//! The `svg` crate writes the SVG elements, and `resvg` renders the same SVG as pixels, with the
+//! fonts of the machine. Two alternatives were rejected: plotters draws only at whole pixels (its
+//! issue 128) and has no phases, and charming needs a JavaScript engine for PNG.
 
 mod axis;
 mod bar;
@@ -41,8 +41,8 @@ pub enum PlotError {
     /// An axis is logarithmic, but no value is above zero.
     #[error("the axis `{0}` is logarithmic, but no value is above zero: make it linear")]
     NothingPositive(String),
-    /// The range that was set for an axis is empty, or it is not above zero although the axis is
-    /// logarithmic.
+    /// The range that the caller has set for an axis is empty, or it is not above zero although the
+    /// axis is logarithmic.
     #[error(
         "the range {low} to {high} of the axis `{axis}` is empty, or it is not above zero although the axis is logarithmic"
     )]
@@ -54,7 +54,7 @@ pub enum PlotError {
         /// Upper end of the requested range.
         high: f64,
     },
-    /// The size in pixels is too small to read, or too large for memory.
+    /// The plot is too small to be readable, or too large for the memory.
     #[error("a plot of {width} x {height} pixels is out of range: width and height must be {min} to {max}", min = MIN_SIDE, max = MAX_SIDE)]
     Size {
         /// Width in pixels.
@@ -76,11 +76,12 @@ pub enum PlotError {
     Write(#[from] crate::WriteError),
 }
 
-/// True if this build draws PNG files: it has the feature `png`.
+/// True if this build can draw PNG files, because it has the feature `png`.
 pub const PNG: bool = cfg!(feature = "png");
 /// Minimum width and height of a plot, in pixels.
 pub const MIN_SIDE: u32 = 200;
-/// Maximum width and height of a plot, in pixels (a PNG of this size takes 400 MB to render).
+/// Maximum width and height of a plot, in pixels. Rendering a PNG of this size takes 400 MB of
+/// memory.
 pub const MAX_SIDE: u32 = 10_000;
 
 /// A drawn plot.
@@ -90,7 +91,7 @@ pub struct Svg {
 }
 
 impl Svg {
-    /// Wraps an SVG document that other code made.
+    /// Creates a plot from an SVG document that other code has drawn.
     #[must_use]
     pub fn from_text(text: String) -> Svg {
         Svg { text }
@@ -139,8 +140,8 @@ impl Svg {
     }
 }
 
-/// Checks that this machine can draw plots: a PNG needs a font. Call it before an experiment, not
-/// after it.
+/// Checks that this machine has the font that drawing PNG files needs. Call it before an
+/// experiment, so that the experiment does not fail at its end.
 ///
 /// # Errors
 /// Fails as [`Svg::to_png`] does. Without the feature `png`, it always succeeds, because an SVG
@@ -154,13 +155,14 @@ pub fn check_fonts() -> Result<(), PlotError> {
     probe.series(Series::new("probe", [(0.0, 0.0), (1.0, 1.0)])).draw()?.to_png(1.0).map(drop)
 }
 
-/// Returns `true` if a value can be drawn. Such a value is finite, and so small that the difference
-/// of two such values is finite too.
+/// Returns `true` if a value can be drawn: it must be finite, and small enough that the difference
+/// between two such values is finite, too.
 fn drawable(value: f64) -> bool {
     value.is_finite() && value.abs() <= 1e100
 }
 
-/// Returns the smallest and the largest drawable value.
+/// Returns the smallest and the largest of the values that can be drawn, or `None` if no value can
+/// be drawn.
 fn extent(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     values.into_iter().filter(|value| drawable(*value)).fold(None, |extent, value| match extent {
         None => Some((value, value)),

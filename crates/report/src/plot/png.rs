@@ -7,12 +7,12 @@ use resvg::usvg::{self, fontdb};
 
 use super::{MAX_SIDE, MIN_SIDE, PlotError};
 
-/// Font families in order of preference. The layout is made for the first one.
+/// Font families in order of preference. The layout is designed for the first one.
 const FAMILIES: [&str; 6] =
     ["DejaVu Sans", "Verdana", "Bitstream Vera Sans", "Noto Sans", "Liberation Sans", "Arial"];
 
-/// Returns the installed fonts. They are read only once, because reading takes longer than drawing
-/// a plot.
+/// Returns the fonts of this machine. They are loaded only once, because loading takes longer than
+/// drawing a plot.
 fn fonts() -> Result<Arc<fontdb::Database>, PlotError> {
     static FONTS: OnceLock<Arc<fontdb::Database>> = OnceLock::new();
     if let Some(fonts) = FONTS.get() {
@@ -24,7 +24,7 @@ fn fonts() -> Result<Arc<fontdb::Database>, PlotError> {
     Ok(Arc::clone(FONTS.get_or_init(|| fonts)))
 }
 
-/// Selects the best available font for `sans-serif`.
+/// Makes the best installed font family the default for `sans-serif`.
 fn choose(mut database: fontdb::Database) -> Result<Arc<fontdb::Database>, PlotError> {
     let known = FAMILIES.into_iter().map(str::to_owned).find(|family| {
         let families = [fontdb::Family::Name(family)];
@@ -36,7 +36,7 @@ fn choose(mut database: fontdb::Database) -> Result<Arc<fontdb::Database>, PlotE
     Ok(Arc::new(database))
 }
 
-/// Renders the SVG with the fonts of this machine, with `scale` pixels per SVG pixel.
+/// Renders an SVG document with the fonts of this machine, with `scale` pixels per SVG pixel.
 pub(super) fn render(svg: &str, scale: f32) -> Result<Vec<u8>, PlotError> {
     render_with(svg, scale, &fonts()?)
 }
@@ -45,7 +45,8 @@ fn render_with(svg: &str, scale: f32, fonts: &Arc<fontdb::Database>) -> Result<V
     let refused = |error: &dyn std::fmt::Display| PlotError::Render(error.to_string());
     let options = usvg::Options { fontdb: Arc::clone(fonts), ..Default::default() };
     let tree = usvg::Tree::from_str(svg, &options).map_err(|error| refused(&error))?;
-    // The cast saturates, and NaN becomes 0. Both are rejected as out of range below.
+    // The conversion to an integer saturates and turns NaN into 0. Both values are rejected below,
+    // because they are out of range.
     let side = |length: f32| (length * scale).round() as u32;
     let (width, height) = (side(tree.size().width()), side(tree.size().height()));
     let range = MIN_SIDE..=MAX_SIDE;

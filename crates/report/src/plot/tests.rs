@@ -1,4 +1,5 @@
-//! Tests of properties of the pictures. There are no reference pictures.
+//! Tests of plots. They check properties of the drawn SVG, and do not compare it with reference
+//! pictures.
 
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -23,7 +24,8 @@ pub(super) fn lines() -> LinePlot {
         .series(Series::new("dropped", [(0.0, 0.0), (10.0, 5.0), (20.0, 2000.0)]))
 }
 
-/// Returns the text of each element of an SVG. Panics if it is not well-formed.
+/// Returns the text of all text elements in an SVG document. Panics if the document is not
+/// well-formed.
 fn texts(svg: &Svg) -> Vec<String> {
     let document = roxmltree::Document::parse(svg.as_str()).expect("well-formed XML");
     let elements = document.descendants().filter(|node| node.has_tag_name("text"));
@@ -40,7 +42,7 @@ fn paths(svg: &Svg) -> Vec<String> {
     paths.map(|node| node.attribute("d").unwrap().to_owned()).collect()
 }
 
-/// Returns the points of a path.
+/// Returns the points of an SVG path.
 fn points(path: &str) -> Vec<(f64, f64)> {
     let numbers: Vec<f64> = path
         .split(|c: char| c.is_ascii_alphabetic() || c == ' ')
@@ -166,7 +168,7 @@ fn bars_are_as_long_as_their_values() {
     let document = roxmltree::Document::parse(svg.as_str()).unwrap();
     let height = |colour: &str| -> f64 {
         let bars = document.descendants().filter(|node| node.attribute("fill") == Some(colour));
-        // The legend also has a rectangle of this colour, so the highest rectangle is the bar.
+        // The legend has a rectangle of the same colour, so the highest rectangle is the bar.
         let heights = bars.map(|node| node.attribute("height").unwrap().parse().unwrap());
         heights.fold(0.0, f64::max)
     };

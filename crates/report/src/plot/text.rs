@@ -1,8 +1,8 @@
 //! Estimates the width of texts without a font.
 //!
-//! The SVG is laid out before the font is known. So the widths are those of DejaVu Sans (and
-//! Verdana, which has the same ones), by classes of letters. They are accurate within a few per
-//! cent, and affect only margins and line breaks.
+//! The SVG is laid out before the font is known. So the estimates are based on DejaVu Sans, and on
+//! Verdana, whose letters have the same widths. There is one width for each class of letters. The
+//! estimates are accurate within a few per cent, and affect only margins and line breaks.
 
 use unicode_width::UnicodeWidthChar as _;
 
@@ -27,8 +27,9 @@ fn advance(c: char) -> f64 {
     }
 }
 
-/// Breaks `text` between words into at most `lines` lines of at most `limit` pixels. Text that does
-/// not fit is cut, with an ellipsis. If not even an ellipsis fits, the line is too wide.
+/// Breaks `text` between words into at most `lines` lines of at most `limit` pixels. If the text
+/// does not fit, cuts it off with an ellipsis. A line is too wide only if not even the ellipsis
+/// fits.
 pub(super) fn wrap(text: &str, limit: f64, size: f64, lines: usize) -> Vec<String> {
     let fits = |text: &str| width(text, size, false) <= limit;
     let mut wrapped: Vec<String> = Vec::new();
@@ -39,8 +40,8 @@ pub(super) fn wrap(text: &str, limit: f64, size: f64, lines: usize) -> Vec<Strin
         while let Some(word) = words.peek() {
             let longer =
                 if line.is_empty() { (*word).to_owned() } else { format!("{line} {word}") };
-            // The last line takes all remaining words, and is cut below. The first word of a line
-            // always stays on it.
+            // The last line takes all remaining words, and is cut off below. Each other line has at
+            // least one word, even if the word is too wide.
             if !last && !line.is_empty() && !fits(&longer) {
                 break;
             }

@@ -1,35 +1,37 @@
-//! Size of the difference between two samples, with its confidence interval.
+//! Computes how much two samples differ, with a confidence interval.
 
 use serde::{Deserialize, Serialize};
 
 use super::ranks::critical_u;
 use super::{Interval, Sample};
 
-/// The ratio of two samples, with its 95 % interval if the samples are large enough for one.
+/// The ratio of two samples: how large the second is relative to the first. It has a 95 % interval
+/// if the samples are large enough.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// The second sample relative to the first. For example, 1.02 means 2 % more.
+    /// The ratio of the second sample to the first. For example, 1.02 means that the second is 2 %
+    /// larger.
     pub value: f64,
-    /// Interval in which the ratio lies with a confidence of 95 % or more. `None` if the samples are too small.
+    /// Interval that contains the ratio with a confidence of 95 % or more. `None` if the samples
+    /// are too small for an interval.
     #[serde(default)]
     pub interval: Option<Interval>,
 }
 
 impl Ratio {
     /// Returns the [`ratio`] of two samples, with its [`ratio_interval_95`]. The interval needs 4
-    /// values in each sample. Returns `None` if a sample is empty or has values that are not above
-    /// zero.
+    /// values in each sample. Returns `None` if a sample is empty, or if a value is not above zero.
     #[must_use]
     pub fn between(first: &Sample, second: &Sample) -> Option<Ratio> {
         let value = ratio(first, second)?;
         Some(Ratio { value, interval: ratio_interval_95(first, second) })
     }
 
-    /// Returns the ratio of figures that were measured in pairs, the first and the second in the
-    /// same round. The value is the median of the rounds' quotients (second by first), with its
-    /// [`Sample::median_95`]. The interval needs 6 rounds. A disturbance of a whole round affects
-    /// both figures, so it cancels out. Rounds whose quotient is not finite are ignored. Returns
-    /// `None` if no round is left.
+    /// Returns the ratio of two quantities that were measured in pairs, both in each round. For
+    /// each round, the second value is divided by the first. The result is the median of these
+    /// ratios, with its [`Sample::median_95`], which needs 6 rounds. If a disturbance lasts for a
+    /// whole round, it affects both values and cancels out. Rounds whose ratio is not finite are
+    /// ignored. Returns `None` if no round is left.
     #[must_use]
     pub fn of_pairs(pairs: impl IntoIterator<Item = (f64, f64)>) -> Option<Ratio> {
         let quotients: Sample = pairs.into_iter().map(|(first, second)| second / first).collect();
@@ -37,17 +39,17 @@ impl Ratio {
     }
 }
 
-/// Returns the shift from the first sample to the second by Hodges and Lehmann (1963): the median
-/// of all differences between a value of the second sample and a value of the first. In R, this is
-/// `wilcox.test(second, first, conf.int = TRUE)` for samples without ties. Returns `None` if a
-/// sample is empty.
+/// Returns the shift from the first sample to the second by Hodges and Lehmann (1963). Subtracts
+/// each value of the first sample from each value of the second, and returns the median of these
+/// differences. In R, this is `wilcox.test(second, first, conf.int = TRUE)` for samples without
+/// ties. Returns `None` if a sample is empty.
 #[must_use]
 pub fn shift(first: &Sample, second: &Sample) -> Option<f64> {
     median_of_pairs(first.sorted(), second.sorted(), |a, b| b - a)
 }
 
-/// Returns the median of all quotients of a value of the second sample and a value of the first.
-/// Returns `None` if a sample is empty or has values that are not above zero.
+/// Divides each value of the second sample by each value of the first, and returns the median of
+/// these ratios. Returns `None` if a sample is empty, or if a value is not above zero.
 #[must_use]
 pub fn ratio(first: &Sample, second: &Sample) -> Option<f64> {
     if first.min()? <= 0.0 || second.min()? <= 0.0 {
@@ -56,10 +58,11 @@ pub fn ratio(first: &Sample, second: &Sample) -> Option<f64> {
     median_of_pairs(first.sorted(), second.sorted(), |a, b| b / a)
 }
 
-/// Returns the 95 % interval of [`ratio`]: the ratios that a Mann-Whitney test of the samples would
-/// not reject. It covers 95 % or more if the second sample is distributed like the first one times
-/// a constant, whatever that distribution is. Returns `None` if no p-value can be below 5 % (as
-/// with 3 values in each sample), or if a value is not above zero.
+/// Returns the 95 % interval of [`ratio`]. It contains each ratio that a Mann-Whitney test of the
+/// two samples would not reject. It covers 95 % or more if the second sample has the distribution
+/// of the first, multiplied by a constant. That distribution may be any. Returns `None` if the
+/// samples are too small for a p-value below 5 % (for example, 3 values each), or if a value is not
+/// above zero.
 #[must_use]
 pub fn ratio_interval_95(first: &Sample, second: &Sample) -> Option<Interval> {
     if first.min()? <= 0.0 || second.min()? <= 0.0 {
@@ -124,8 +127,8 @@ mod tests {
         for size in [1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30] {
             let (mut shown, mut covered) = (0, 0);
             for _ in 0..SAMPLES {
-                // The values are log-uniform over three decades, cubed, so they have a long tail to
-                // the right. The second sample is 10 % less.
+                // The values are log-uniform over three decades and then cubed, so they have a long
+                // tail. The second sample is 10 % smaller.
                 let mut draw = |factor: f64| -> Sample {
                     let exponent = |rng: &mut SmallRng| rng.random::<f64>().powi(3);
                     (0..size).map(|_| factor * 1000_f64.powf(exponent(&mut rng))).collect()
@@ -159,8 +162,8 @@ mod tests {
         for size in [1, 2, 3, 4, 5, 6, 7, 8, 10, 15, 20, 30] {
             let (mut shown, mut covered) = (0, 0);
             for _ in 0..SAMPLES {
-                // The speed of the machine varies over three decades from round to round. The
-                // quotients have a long tail, and their median is 1000^(1/8).
+                // The speed of the machine varies over three decades between rounds. The ratios
+                // have a long tail, and their median is 1000^(1/8).
                 let pairs: Vec<(f64, f64)> = (0..size)
                     .map(|_| {
                         let speed = 1000_f64.powf(rng.random());
@@ -177,8 +180,8 @@ mod tests {
             assert_eq!(shown, if size < 6 { 0 } else { SAMPLES }, "{size}");
             if shown > 0 {
                 let coverage = f64::from(covered) / SAMPLES as f64;
-                // The lower bound is three standard errors below 95 %. The smallest samples cover
-                // 96.9 % or more.
+                // The lower bound is three standard errors below 95 %. The upper bound is high,
+                // because the interval of the smallest samples covers 96.9 % or more.
                 assert!((0.929..=0.999).contains(&coverage), "{size}: {coverage}");
             }
         }
@@ -186,15 +189,15 @@ mod tests {
 
     #[test]
     fn pairs_are_compared_within_their_round() {
-        // The machine gets slower from round to round. The quotient of the medians is not 3, but
-        // the quotient of each round is, except for one that is 2.
+        // The machine gets slower from round to round. The ratio of the two medians is not 3, but
+        // the ratio of each round is 3, except for one round.
         let pairs =
             [(10.0, 30.0), (20.0, 40.0), (200.0, 600.0), (15.0, 45.0), (30.0, 90.0), (1.0, 3.0)];
         let interval = Some(Interval { low: 2.0, high: 3.0 });
         assert_eq!(Ratio::of_pairs(pairs), Some(Ratio { value: 3.0, interval }));
         let few = Ratio::of_pairs(pairs.into_iter().take(5)).unwrap();
         assert_eq!(few, Ratio { value: 3.0, interval: None });
-        // Rounds without a finite quotient do not count.
+        // Rounds without a finite ratio must be ignored.
         let ratio = Ratio::of_pairs([(0.0, 1.0), (0.0, 0.0), (2.0, 1.0)]).unwrap();
         assert_eq!(ratio, Ratio { value: 0.5, interval: None });
         assert_eq!(Ratio::of_pairs([(0.0, 1.0)]), None);

@@ -1,4 +1,5 @@
-//! Coverage by simulation. The seeds are fixed, so the results are the same in every run.
+//! Simulations that determine how often the interval contains the mean. The seeds are fixed, so the
+//! results are the same in every run.
 
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -47,8 +48,7 @@ fn mean_95_covers_the_mean_of_skewed_values() {
             });
             let coverage = covered.count() as f64 / SAMPLES as f64;
             println!("{name}, {size}: {coverage:.3}");
-            // The upper bound ensures that the coverage does not come from intervals that are too
-            // wide.
+            // The upper bound rejects intervals whose coverage is high because they are too wide.
             if !(least..=0.99).contains(&coverage) {
                 wrong.push(format!("{name}, {size} values: {coverage:.3}, and {least} is wanted"));
             }
@@ -81,7 +81,7 @@ fn mean_95_of_many_values_is_that_of_t() {
     let values: Sample = (0..1_000).map(f64::from).collect();
     let Interval { low, high } = values.mean_95().unwrap();
     // The mean is 499.5. The standard error is 288.82 / sqrt(1000) = 9.133, qt(.975, 999) is
-    // 1.9623, and the interval is widened by 1.0012.
+    // 1.9623, and the interval is widened by the factor 1.0012.
     assert!((low - 481.556).abs() < 0.01 && (high - 517.444).abs() < 0.01, "{low} to {high}");
 }
 

@@ -1,4 +1,5 @@
-//! Coverage by simulation. The seeds are fixed, so the results are the same in every run.
+//! Simulations that determine how often the interval contains the median. The seeds are fixed, so
+//! the results are the same in every run.
 
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -18,8 +19,8 @@ fn normal(rng: &mut SmallRng) -> f64 {
     (2.0 * exponential(rng)).sqrt() * angle.cos()
 }
 
-/// Returns values of two modes, like those of a machine that is disturbed from time to time: 30 %
-/// of the values are at a fifth of the others.
+/// Draws a value like those of a machine that is disturbed from time to time. 30 % of the values
+/// are lower, at a fifth of the others.
 fn disturbed(rng: &mut SmallRng) -> f64 {
     let slow = rng.random::<f64>() < 0.3;
     (if slow { 1.0 } else { 5.0 }) * (1.0 + 0.05 * rng.random::<f64>())
@@ -34,7 +35,7 @@ const POPULATIONS: [Population; 6] = [
     ("exponential, to the left", -std::f64::consts::LN_2, |rng| -exponential(rng)),
     ("log-normal 1", 1.0, |rng| normal(rng).exp()),
     ("log-normal 2", 1.0, |rng| (2.0 * normal(rng)).exp()),
-    // The median is at 2 / 7 of the upper mode.
+    // The median is in the upper mode, at 2 / 7 of its width.
     ("two modes", 5.0 * (1.0 + 0.05 * 2.0 / 7.0), disturbed),
 ];
 
@@ -71,7 +72,8 @@ fn median_95_has_the_ranks_of_tables() {
     {
         assert_eq!(rank(count), expected, "{count}");
     }
-    // The approximation continues the exact values, and its rank always lies within the sample.
+    // The approximation must continue the exact ranks, and its rank must always be within the
+    // sample.
     let (exact, approximate) = (rank(EXACT - 1).unwrap(), rank(EXACT).unwrap());
     assert!(exact.abs_diff(approximate) <= 2, "{exact} {approximate}");
     let many: Sample = (0..10_001).map(f64::from).collect();

@@ -1,9 +1,10 @@
-//! Hartigan's dip test: whether a sample has more than one mode.
+//! Hartigan's dip test, which tests whether a sample has more than one mode.
 //!
 //! The dip (Hartigan and Hartigan 1985) is the largest distance between the empirical distribution
-//! and the closest unimodal distribution. It is from 1/(2n) to 1/4. The p-value compares it with
-//! the dips of uniform samples of the same size. The uniform distribution has the largest dips of
-//! all unimodal distributions. So for other distributions, the test errs towards one mode.
+//! and the closest unimodal distribution. It is from 1/(2n) to 1/4. The p-value is the fraction of
+//! uniform samples of the same size whose dip is at least as large. The uniform distribution has
+//! larger dips than all other unimodal distributions. So for the others, the test errs on the side
+//! of reporting one mode.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +13,10 @@ use rand::{Rng as _, SeedableRng as _};
 
 use super::Sample;
 
-/// Number of uniform samples that a probability is computed from. Probabilities under 0.05 are then
-/// accurate to 0.005.
+/// Number of uniform samples from which a p-value is computed. With this number, p-values below
+/// 0.05 are accurate to 0.005.
 const DRAWS: usize = 2_000;
-/// Minimum number of values for a test.
+/// Minimum number of values that a sample must have for the test.
 const FEWEST: usize = 4;
 
 /// Result of the dip test on a sample.
@@ -23,11 +24,11 @@ const FEWEST: usize = 4;
 pub struct Dip {
     /// The dip.
     pub dip: f64,
-    /// The probability of this dip, or a larger one, in a uniform sample.
+    /// The probability that a uniform sample has this dip or a larger one.
     pub p: f64,
 }
 
-/// The dip test. It caches the dips of uniform samples for each sample size.
+/// The dip test. It caches the dips of uniform samples, for each sample size.
 #[derive(Clone, Debug)]
 pub struct DipTest {
     seed: u64,
@@ -35,14 +36,14 @@ pub struct DipTest {
 }
 
 impl DipTest {
-    /// Creates a test. The same seed gives the same probabilities.
+    /// Creates a test. The same seed always gives the same p-values.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { seed, uniform: BTreeMap::new() }
     }
 
-    /// Tests a sample. Returns `None` for fewer than four values. The first call for a size draws
-    /// 2,000 samples.
+    /// Tests a sample. Returns `None` if it has fewer than four values. The first call for each
+    /// sample size draws 2,000 uniform samples.
     pub fn test(&mut self, sample: &Sample) -> Option<Dip> {
         if sample.len() < FEWEST {
             return None;
@@ -86,16 +87,15 @@ fn dip(sorted: &[f64]) -> f64 {
         steps.push(Step { x: equal[0], below, to });
         below = to;
     }
-    // A sample with one distinct value is itself unimodal.
+    // A sample in which all values are equal is unimodal.
     if steps.len() < 2 {
         return if below > 0.0 { 0.5 / below } else { 0.0 };
     }
     let (mut low, mut high) = (0, steps.len() - 1);
-    // This variable is twice the dip, in units of values.
+    // This variable is twice the dip, multiplied by the number of values.
     let mut dip: f64 = 1.0;
     loop {
-        // The closest unimodal fit to the steps is convex up to the mode and concave from the mode
-        // on.
+        // The closest unimodal distribution is convex below its mode and concave above it.
         let minorant = hull(&steps, low, high, |step| -step.below);
         let majorant = hull(&steps, low, high, |step| step.to);
         let (distance, from, to) = widest(&steps, &minorant, &majorant);
@@ -132,7 +132,7 @@ fn hull(steps: &[Step], low: usize, high: usize, height: impl Fn(&Step) -> f64) 
     corners
 }
 
-/// Returns the height of the line through `corners` at `at`.
+/// Returns the height at position `at` of the line through `corners`.
 fn on(steps: &[Step], corners: &[usize], at: usize, height: impl Fn(&Step) -> f64) -> f64 {
     let right = corners.partition_point(|corner| *corner < at);
     match (right.checked_sub(1).and_then(|left| corners.get(left)), corners.get(right)) {
@@ -146,7 +146,8 @@ fn on(steps: &[Step], corners: &[usize], at: usize, height: impl Fn(&Step) -> f6
     }
 }
 
-/// Returns the greatest distance between majorant and minorant, and the corners around it.
+/// Returns the largest distance between the majorant and the minorant, and the corners on both
+/// sides of it.
 fn widest(steps: &[Step], minorant: &[usize], majorant: &[usize]) -> (f64, usize, usize) {
     let mut widest = (0.0, 0, 0);
     for &at in majorant {
@@ -166,7 +167,7 @@ fn widest(steps: &[Step], minorant: &[usize], majorant: &[usize]) -> (f64, usize
     widest
 }
 
-/// Returns the greatest distance between the steps and the line through `corners`, within a range.
+/// Returns the largest distance between the steps and the line through `corners`, within a range.
 fn farthest(
     steps: &[Step],
     corners: &[usize],
@@ -177,7 +178,7 @@ fn farthest(
     range.map(|at| step(&steps[at]) - on(steps, corners, at, line)).fold(0.0, f64::max)
 }
 
-/// A sample that is split into two parts.
+/// The two parts into which a sample is split.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Halves {
     /// Median of the lower part.
@@ -190,9 +191,9 @@ pub struct Halves {
     pub high_count: usize,
 }
 
-/// Splits a sample into two parts so that the values are closest to the means of their parts
-/// (2-means in one dimension). Returns `None` if the sample has fewer than two distinct values.
-/// Every other sample can be split, so use [`DipTest`] first.
+/// Splits a sample into two parts, such that the values are as close as possible to the mean of
+/// their part (2-means in one dimension). Returns `None` if the sample has fewer than two distinct
+/// values. Any other sample can be split, even if it has only one mode, so use [`DipTest`] first.
 #[must_use]
 pub fn halves(sample: &Sample) -> Option<Halves> {
     let sorted = sample.sorted();
@@ -201,7 +202,7 @@ pub fn halves(sample: &Sample) -> Option<Halves> {
     for (index, pair) in sorted.windows(2).enumerate() {
         before += pair[0];
         let (low, high) = ((index + 1) as f64, (sorted.len() - index - 1) as f64);
-        // The variance between the parts, without its constant factor.
+        // This is the variance between the two parts, without a constant factor.
         let between = low * high * (before / low - (total - before) / high).powi(2);
         if pair[0] < pair[1] && best.is_none_or(|(most, _)| between > most) {
             best = Some((between, index + 1));

@@ -1,5 +1,5 @@
-//! Compares with dips from the Python package diptest 0.12.0, which contains the code of R's
-//! diptest. Also measures how often the test errs.
+//! Compares the dip with that of the Python package diptest 0.12.0, which contains the code of R's
+//! diptest. Also measures how often the test gives the wrong result.
 
 use super::*;
 
@@ -22,11 +22,11 @@ fn known_dips() {
     check(&modular, 0.021_190_500_057_431_55);
     let other: Vec<f64> = (0..49).map(|i| f64::from(i * i % 101) + 0.001 * f64::from(i)).collect();
     check(&other, 0.044_838_022_690_851_01);
-    // Equal steps are as close to the uniform distribution as steps can be.
+    // Equal steps are as close to the uniform distribution as a step function can be.
     let even: Vec<f64> = (1..=10).map(f64::from).collect();
     check(&even, 0.05);
     assert_eq!((of(&[]), of(&[3.0]), of(&[3.0; 4])), (0.0, 0.5, 0.125));
-    // Two values, with half of the sample each, have the largest possible dip.
+    // Two distinct values, each with half of the sample, have the largest possible dip.
     check(&[1.0, 1.0, 1.0, 2.0, 2.0, 2.0], 0.25);
 }
 
@@ -36,7 +36,7 @@ fn normal(rng: &mut SmallRng) -> f64 {
     (-2.0 * a.ln()).sqrt() * (2.0 * std::f64::consts::PI * b).cos()
 }
 
-/// Returns how many of `rounds` samples have a p-value below 0.05.
+/// Draws `rounds` samples of `size` values. Returns how many of them have a p-value below 0.05.
 fn flagged(size: usize, rounds: u32, mut draw: impl FnMut(&mut SmallRng) -> f64) -> u32 {
     let mut rng = SmallRng::seed_from_u64(11);
     let mut test = DipTest::new(1);
@@ -51,11 +51,12 @@ fn flagged(size: usize, rounds: u32, mut draw: impl FnMut(&mut SmallRng) -> f64)
 #[test]
 fn one_mode_is_seldom_taken_for_two() {
     for size in [5, 20, 50] {
-        // 5 % of 1,000 uniform samples must be flagged. Three standard errors are 2.1 %.
+        // About 5 % of 1,000 uniform samples must have a low p-value. Three standard errors are 2.1
+        // %.
         let uniform = flagged(size, 1000, |rng| rng.random());
         assert!((20..=75).contains(&uniform), "{size}: {uniform}");
-        // Two samples with the shape of measurements: a bell curve, and a distribution with a long
-        // tail.
+        // Two distributions that are typical of measurements: a bell curve, and a distribution with
+        // a long tail.
         let bell = flagged(size, 1000, normal);
         assert!(bell <= 40, "{size}: {bell}");
         let tail = flagged(size, 1000, |rng| (0.5 * normal(rng)).exp());

@@ -1,32 +1,34 @@
-//! Rank tests: whether two samples, or the values of pairs, differ. They do not assume a normal
-//! distribution.
+//! Rank tests, which determine whether two samples, or the two values of pairs, differ. They do not
+//! assume a normal distribution.
 //!
 //! * [`mann_whitney`]: two independent samples (Mann and Whitney 1947).
 //! * [`signed_rank`]: pairs, by their differences (Wilcoxon 1945).
 //!
-//! Both are two-sided, and exact for fewer than [`EXACT`] values. For larger samples, they use the
-//! normal approximation with corrections for ties and continuity. R's `wilcox.test` also
-//! approximates for small samples with ties. That is wrong where it matters. For five equal
+//! Both tests are two-sided. For fewer than [`EXACT`] values, they are exact. For larger samples,
+//! they use the normal approximation with corrections for ties and continuity. R's `wilcox.test`
+//! also approximates for small samples with ties, where the error matters. For five equal
 //! differences, the approximation gives p = 0.037, but the exact probability is 1 in 16. For three
-//! equal values against three larger ones, it gives 0.047, but the exact probability is 1 in 10.
+//! equal values compared with three larger ones, it gives 0.047, but the exact probability is 1 in
+//! 10.
 //!
-//! Few values cannot give a small p-value, however much they differ. [`least_mann_whitney`] and
+//! Small samples cannot give a small p-value, however much they differ. [`least_mann_whitney`] and
 //! [`least_signed_rank`] return the smallest possible p-value.
 
 use super::Sample;
 
-/// Sample size from which on the normal approximation is used.
+/// Size of the smallest sample for which the normal approximation is used.
 pub const EXACT: usize = 50;
 
 /// Result of a test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Test {
-    /// The statistic: U of the first sample, or the sum of the ranks of the positive differences.
+    /// The test statistic: U of the first sample, or the sum of the ranks of the positive
+    /// differences.
     pub statistic: f64,
-    /// The probability of such a difference, or a larger one, if there is no real difference. It is
-    /// from 0 to 1.
+    /// The p-value: the probability of a difference that is at least this large, if there is no
+    /// real difference. It is from 0 to 1.
     pub p: f64,
-    /// True if `p` is computed exactly rather than approximated.
+    /// True if `p` is exact, and false if it is an approximation.
     pub exact: bool,
 }
 
@@ -45,7 +47,7 @@ pub fn mann_whitney(first: &Sample, second: &Sample) -> Option<Test> {
     let (m_f, n_f) = (m as f64, n as f64);
     let u = sum - m_f * (m_f + 1.0) / 2.0;
     if m < EXACT && n < EXACT {
-        // Shared ranks are multiples of one half, so twice a rank is a whole number.
+        // The ranks of equal values are multiples of one half, so twice a rank is a whole number.
         let p = if tied {
             tails(&subset_sums(&doubled_ranks(&all), m), (2.0 * sum).round() as usize)
         } else {
@@ -73,7 +75,7 @@ pub fn signed_rank(differences: &[f64]) -> Option<Test> {
     }
     let Ranked { sum, ties, .. } = ranked(&mut all);
     if n < EXACT {
-        // Shared ranks are multiples of one half, so twice a rank is a whole number.
+        // The ranks of equal values are multiples of one half, so twice a rank is a whole number.
         let p = tails(&signed_sums(&doubled_ranks(&all)), (2.0 * sum).round() as usize);
         return Some(Test { statistic: sum, p, exact: true });
     }
@@ -87,7 +89,8 @@ pub fn signed_rank(differences: &[f64]) -> Option<Test> {
 pub fn least_mann_whitney(first: usize, second: usize) -> f64 {
     let fewer = first.min(second);
     let all = first + second;
-    // The smallest p-value belongs to one of the ways to choose the smaller sample, at either end.
+    // The p-value is smallest if the smaller sample contains all the smallest or all the largest
+    // values. These are two of all the ways to choose the sample.
     let ways: f64 = (0..fewer).map(|taken| (all - taken) as f64 / (taken + 1) as f64).product();
     (2.0 / ways).min(1.0)
 }
@@ -99,13 +102,13 @@ pub fn least_signed_rank(pairs: usize) -> f64 {
 }
 
 /// Returns the largest k, counted from 1, for which U is below k with a probability of at most 2.5
-/// % if two samples of these sizes have the same distribution. Returns `None` if this holds for no
+/// %, if two samples of these sizes have the same distribution. Returns `None` if there is no such
 /// k.
 pub(super) fn critical_u(first: usize, second: usize) -> Option<usize> {
     let (m, n) = (first as f64, second as f64);
     if first >= EXACT || second >= EXACT {
         let deviation = (m * n * (m + n + 1.0) / 12.0).sqrt();
-        // Half a step is subtracted, so that the interval is rather too wide than too narrow.
+        // Half a step is subtracted, so that the interval is too wide rather than too narrow.
         let k = m * n / 2.0 - 1.959_963_984_540_054 * deviation - 0.5;
         return (k >= 1.0).then_some(k.floor() as usize);
     }
@@ -123,9 +126,9 @@ pub(super) fn critical_u(first: usize, second: usize) -> Option<usize> {
     (k > 0).then_some(k)
 }
 
-/// Applies Holm's correction (1979) to the p-values of several tests. If all null hypotheses are
-/// true, the probability that any corrected p-value is below a bound is at most this bound. Returns
-/// the values in the order of the argument.
+/// Applies Holm's correction (1979) to the p-values of several tests, and returns them in the same
+/// order. If all null hypotheses are true, the probability that any corrected p-value is below a
+/// bound is at most that bound.
 #[must_use]
 pub fn holm(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
@@ -142,8 +145,7 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
 struct Ranked {
     /// Sum of the ranks of the marked values.
     sum: f64,
-    /// Sum of t^3 - t over all groups of equal values, where t is the number of values in the
-    /// group.
+    /// Sum of t^3 - t over all groups of equal values, where t is the size of the group.
     ties: f64,
     tied: bool,
 }
@@ -164,7 +166,8 @@ fn ranked(all: &mut [(f64, bool)]) -> Ranked {
     ranked
 }
 
-/// Returns, for each sum, in how many ways `taken` different ranks of 1 to `total` have this sum.
+/// Returns, for each possible sum, the number of ways to choose `taken` different ranks from 1 to
+/// `total` with this sum.
 fn rank_sums(total: usize, taken: usize) -> Vec<f64> {
     let largest = taken * (2 * total - taken + 1) / 2;
     let mut ways = vec![vec![0.0; largest + 1]; taken + 1];
@@ -191,7 +194,7 @@ fn doubled_ranks(sorted: &[(f64, bool)]) -> Vec<usize> {
     ranks
 }
 
-/// Returns, for each sum, the number of subsets of `taken` ranks with this sum.
+/// Returns, for each possible sum, the number of ways to choose `taken` of `ranks` with this sum.
 fn subset_sums(ranks: &[usize], taken: usize) -> Vec<f64> {
     let largest: usize = ranks.iter().rev().take(taken).sum();
     let mut ways = vec![vec![0.0; largest + 1]; taken + 1];
@@ -208,7 +211,7 @@ fn subset_sums(ranks: &[usize], taken: usize) -> Vec<f64> {
     ways.pop().unwrap_or_default()
 }
 
-/// Returns, for each sum, the number of subsets of the ranks with this sum.
+/// Returns, for each possible sum, the number of ways to choose any of `ranks` with this sum.
 fn signed_sums(ranks: &[usize]) -> Vec<f64> {
     let mut ways = vec![0.0; ranks.iter().sum::<usize>() + 1];
     ways[0] = 1.0;
@@ -220,7 +223,8 @@ fn signed_sums(ranks: &[usize]) -> Vec<f64> {
     ways
 }
 
-/// Returns twice the smaller of the two tails. Both tails include `at`.
+/// Returns the two-sided number of ways: twice the smaller of the two tails, which both include
+/// `at`.
 fn tails(ways: &[f64], at: usize) -> f64 {
     let all: f64 = ways.iter().sum();
     let lower: f64 = ways.iter().take(at + 1).sum();
@@ -228,8 +232,8 @@ fn tails(ways: &[f64], at: usize) -> f64 {
     (2.0 * lower.min(upper) / all).min(1.0)
 }
 
-/// Returns the two-sided p-value. The continuity correction moves the value half a step towards the
-/// middle.
+/// Returns the two-sided p-value of the normal approximation. The continuity correction moves the
+/// value half a step towards the middle.
 fn normal_p(deviation: f64, variance: f64) -> f64 {
     // The variance is 0 if all values are equal.
     if variance <= 0.0 {

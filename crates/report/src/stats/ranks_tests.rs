@@ -1,5 +1,6 @@
-//! Known samples. The expected values are those of SciPy 1.17.1 (`mannwhitneyu`, `wilcoxon`,
-//! two-sided). The examples of R's `wilcox.test` also have the values of Hollander and Wolfe.
+//! Tests with known samples. The expected values are those of SciPy 1.17.1 (`mannwhitneyu`,
+//! `wilcoxon`, two-sided). The examples of R's `wilcox.test` also have the values that Hollander
+//! and Wolfe state.
 
 use super::*;
 
@@ -13,7 +14,8 @@ fn check(test: Option<Test>, statistic: f64, p: f64, exact: bool) {
     assert!((test.p - p).abs() < 1e-12, "{} is not {p}", test.p);
 }
 
-/// Hollander and Wolfe 1973, p. 69: permeability of human chorioamnion at term and at 12 to 26 weeks.
+/// Hollander and Wolfe 1973, p. 69: permeability of the human chorioamnion at term and at 12 to 26
+/// weeks.
 const TERM: [f64; 10] = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46];
 const EARLY: [f64; 5] = [1.15, 0.88, 0.90, 0.74, 1.21];
 /// The same book, p. 29: a depression scale before and after therapy, in thousandths.
@@ -27,7 +29,7 @@ fn small_samples_without_ties_are_exact() {
     let (term, early) = (sample(&TERM), sample(&EARLY));
     check(mann_whitney(&term, &early), 35.0, 0.254_412_254_412_254_4, true);
     check(mann_whitney(&early, &term), 15.0, 0.254_412_254_412_254_4, true);
-    // 2 of the 20 ways to choose 3 of 6 values are as extreme.
+    // There are 20 ways to choose 3 of 6 values, and 2 of them are as extreme as this one.
     check(mann_whitney(&sample(&[1.0, 2.0, 3.0]), &sample(&[4.0, 5.0, 6.0])), 0.0, 0.1, true);
     let fast = (0..49).map(|i| f64::from(i * i % 101) + 0.001 * f64::from(i)).collect();
     let slow =
@@ -35,7 +37,7 @@ fn small_samples_without_ties_are_exact() {
     check(mann_whitney(&fast, &slow), 868.0, 0.017_858_427_894_344_248, true);
 }
 
-/// Computes the p-value by brute force, from all ways to choose the first sample out of all values.
+/// Computes the p-value by brute force, from all ways to choose the values of the first sample.
 fn permuted(first: &[f64], second: &[f64]) -> f64 {
     let all: Vec<f64> = first.iter().chain(second).copied().collect();
     let rank = |value: f64| {
@@ -108,7 +110,8 @@ fn critical_values_are_those_of_the_tables() {
 
 #[test]
 fn large_samples_are_normal() {
-    // From 50 values on, the result is no longer exact, but it hardly differs.
+    // From 50 values on, the p-value is an approximation, which must hardly differ from the exact
+    // value.
     let fast: Sample = (0..50).map(f64::from).collect();
     let slow: Sample = (0..49).map(|i| f64::from(i) + 9.5).collect();
     let normal = mann_whitney(&fast, &slow).unwrap();
@@ -124,11 +127,11 @@ fn pairs() {
     let differences: Vec<f64> = BEFORE.iter().zip(AFTER).map(|(a, b)| a - b).collect();
     // In R, wilcox.test(x, y, paired = TRUE) gives V = 40 and p = 0.03906.
     check(signed_rank(&differences), 40.0, 0.039_062_5, true);
-    // The signs of the nine values can be chosen in 512 ways, and 17 of these have a sum of 38.5 or
-    // more. R approximates, and gives 0.0651.
+    // The nine values can have signs in 512 ways, and 17 of these give a sum of 38.5 or more. R
+    // uses an approximation here, and gives 0.0651.
     let tied = [1.0, 1.0, -2.0, 3.0, 0.0, 4.0, -1.0, 5.0, 6.0, 2.0];
     check(signed_rank(&tied), 38.5, 0.066_406_25, true);
-    // If all differences are equal, 2 of the 2^n ways have the same sign everywhere.
+    // If all differences are equal, 2 of the 2^n combinations of signs are as extreme.
     for n in [1, 2, 5, 6, 10] {
         let statistic = f64::from(n * (n + 1) / 2);
         check(signed_rank(&vec![3.0; n as usize]), statistic, 2.0_f64.powi(1 - n).min(1.0), true);

@@ -13,8 +13,8 @@ pub struct Ack<'a> {
     delay: VarInt,
     first_range: VarInt,
     range_count: VarInt,
-    /// The fields Gap and ACK Range Length, `range_count` times. They are checked when the frame is
-    /// read.
+    /// The Gap and ACK Range Length fields of all ranges after the first, `range_count` pairs. They
+    /// are checked when the frame is read.
     ranges: &'a [u8],
     ecn: Option<EcnCounts>,
 }
@@ -52,7 +52,7 @@ pub struct WrittenAck {
 }
 
 impl AckRange {
-    /// Returns `None` if `smallest` is larger than `largest`.
+    /// Creates a range. Returns `None` if `smallest` is larger than `largest`.
     pub fn new(smallest: PacketNumber, largest: PacketNumber) -> Option<Self> {
         (smallest <= largest).then_some(AckRange { smallest, largest })
     }
@@ -63,15 +63,16 @@ impl AckRange {
         Some(AckRange { smallest, largest })
     }
 
-    /// Returns the range after this one, with `gap + 1` missing numbers between them (RFC 9000
-    /// s.19.3.1).
+    /// Returns the next lower range, with `gap + 1` missing numbers between the two ranges (RFC
+    /// 9000 s.19.3.1).
     fn after(self, gap: VarInt, length: VarInt) -> Option<Self> {
         let missing = gap.get().checked_add(2)?;
         let largest = self.smallest.as_varint().checked_sub(missing)?.into();
         AckRange::below(largest, length)
     }
 
-    /// Returns the Gap between this range and `next`, or `None` if they touch or are not in order.
+    /// Returns the Gap field between this range and the next lower one, `next`. Returns `None` if
+    /// the ranges touch or are not in descending order.
     fn gap_to(self, next: AckRange) -> Option<VarInt> {
         self.smallest.as_varint().checked_sub(next.largest.get().checked_add(2)?)
     }
@@ -91,15 +92,15 @@ impl AckRange {
         self.largest.as_varint().checked_sub(self.smallest.get()).unwrap_or(VarInt::ZERO)
     }
 
-    /// True if the range contains `number`.
+    /// Returns `true` if the range contains `number`.
     pub fn contains(&self, number: PacketNumber) -> bool {
         self.smallest <= number && number <= self.largest
     }
 }
 
 impl<'a> Ack<'a> {
-    /// Reads the fields after the type of an ACK frame. Extensions with ACK frames of their own
-    /// have the same fields.
+    /// Reads all fields of an ACK frame after its type. An extension whose ACK frames have the same
+    /// fields can use this function, too.
     ///
     /// # Errors
     /// Fails if the bytes end inside the frame, or if a range goes below zero.
@@ -111,7 +112,8 @@ impl<'a> Ack<'a> {
         let negative = FrameErrorKind::NegativePacketNumber;
         let mut range = AckRange::below(largest, first_range).ok_or(negative)?;
         let before = reader.rest();
-        // `range_count` cannot cause a long loop: each range takes at least two bytes of the input.
+        // A large `range_count` cannot cause a long loop, because each range takes at least two
+        // bytes of the input.
         for _ in 0..range_count.get() {
             let gap = reader.varint()?;
             let length = reader.varint()?;
@@ -133,8 +135,8 @@ impl<'a> Ack<'a> {
         self.delay
     }
 
-    /// Returns the ACK Delay, for the peer's `ack_delay_exponent` (RFC 9000 s.19.3). A delay that
-    /// does not fit is cut to the largest `Duration`.
+    /// Returns the ACK Delay as a duration, given the peer's `ack_delay_exponent` (RFC 9000
+    /// s.19.3). A delay that does not fit into a `Duration` becomes the largest `Duration`.
     pub fn delay(&self, exponent: u8) -> Duration {
         let factor = 1u64.checked_shl(exponent.into()).unwrap_or(u64::MAX);
         Duration::from_micros(self.delay.get().saturating_mul(factor))
@@ -150,7 +152,7 @@ impl<'a> Ack<'a> {
         self.range_count.get().saturating_add(1)
     }
 
-    /// The ranges, from the largest to the smallest.
+    /// Returns the ranges, from the largest packet numbers to the smallest.
     pub fn ranges(&self) -> AckRanges<'a> {
         AckRanges {
             next: AckRange::below(self.largest, self.first_range),
@@ -164,7 +166,7 @@ impl<'a> Ack<'a> {
         self.encode_fields(sink)
     }
 
-    /// Writes all fields after the type. A PATH_ACK frame has the same fields.
+    /// Writes all fields of the frame after its type. A PATH_ACK frame ends with the same fields.
     pub(super) fn encode_fields(&self, sink: &mut impl Sink) -> Result<(), BufferFull> {
         sink.varint(self.largest.as_varint())?;
         sink.varint(self.delay)?;
@@ -204,10 +206,10 @@ impl EcnCounts {
     }
 }
 
-/// Writes an ACK frame with as many of `ranges` as fit, from the first. The ranges must be ordered
-/// from the largest to the smallest, with at least one number missing between any two. The frame
-/// ends at the first range that breaks this rule. `delay` is in units of 2^ack_delay_exponent
-/// microseconds, with this endpoint's exponent.
+/// Writes an ACK frame with as many of `ranges` as fit, beginning with the first. The ranges must
+/// be in descending order, with at least one missing number between any two. At the first range
+/// that breaks this rule, the frame ends. `delay` is in units of 2^ack_delay_exponent microseconds,
+/// with the exponent of this endpoint.
 ///
 /// # Errors
 /// Fails if `ranges` is empty, or if not even the first range fits. Nothing is written then.
@@ -256,7 +258,7 @@ pub(super) fn write_ack_of(
     })
 }
 
-/// Writes the type, and the path ID of a PATH_ACK frame.
+/// Writes the frame type and, in a PATH_ACK frame, the path ID.
 fn encode_head(
     sink: &mut impl Sink,
     path_id: Option<PathId>,
@@ -272,8 +274,8 @@ fn encode_head(
     path_id.map_or(Ok(()), |path_id| sink.varint(path_id.as_varint()))
 }
 
-/// Returns how many of `ranges`, from the first, fit into `room` bytes together with the field that
-/// counts them. Returns `None` if not even that field fits.
+/// Returns how many of `ranges`, beginning with the first, fit into `room` bytes together with the
+/// ACK Range Count field. Returns `None` if not even that field fits.
 fn count_that_fits(
     first: AckRange,
     ranges: impl Iterator<Item = AckRange>,

@@ -1,4 +1,5 @@
-//! Frames with restricted fields. Their constructors reject values outside of the restrictions.
+//! Frames whose fields must satisfy conditions. Their constructors reject values that violate a
+//! condition.
 
 use super::frame_type::{STREAM, STREAM_FIN, STREAM_LAST, STREAM_LEN, STREAM_OFF};
 use super::{FrameErrorKind, FrameType};
@@ -11,7 +12,7 @@ fn end_of(offset: VarInt, len: usize) -> Option<VarInt> {
     offset.checked_add(u64::try_from(len).ok()?)
 }
 
-/// CRYPTO (RFC 9000 s.19.6). Its data ends at 2^62-1 or before.
+/// A CRYPTO frame (RFC 9000 s.19.6). Its data does not extend beyond offset 2^62-1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crypto<'a> {
     offset: VarInt,
@@ -19,7 +20,7 @@ pub struct Crypto<'a> {
 }
 
 impl<'a> Crypto<'a> {
-    /// Returns `None` if the data ends beyond 2^62-1.
+    /// Creates a frame. Returns `None` if the data extends beyond offset 2^62-1.
     pub fn new(offset: VarInt, data: &'a [u8]) -> Option<Self> {
         end_of(offset, data.len()).map(|_| Crypto { offset, data })
     }
@@ -46,14 +47,14 @@ impl<'a> Crypto<'a> {
     }
 }
 
-/// NEW_TOKEN (RFC 9000 s.19.7). The token is not empty.
+/// A NEW_TOKEN frame (RFC 9000 s.19.7). Its token is not empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewToken<'a> {
     token: &'a [u8],
 }
 
 impl<'a> NewToken<'a> {
-    /// Returns `None` if the token is empty.
+    /// Creates a frame. Returns `None` if the token is empty.
     pub const fn new(token: &'a [u8]) -> Option<Self> {
         if token.is_empty() { None } else { Some(NewToken { token }) }
     }
@@ -64,7 +65,7 @@ impl<'a> NewToken<'a> {
     }
 }
 
-/// STREAM (RFC 9000 s.19.8). Its data ends at 2^62-1 or before.
+/// A STREAM frame (RFC 9000 s.19.8). Its data does not extend beyond offset 2^62-1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream<'a> {
     stream_id: StreamId,
@@ -75,13 +76,15 @@ pub struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    /// Creates a frame with a Length field. Returns `None` if the data ends beyond 2^62-1.
+    /// Creates a frame with a Length field. Returns `None` if the data extends beyond offset
+    /// 2^62-1.
     pub fn new(stream_id: StreamId, offset: VarInt, data: &'a [u8], fin: bool) -> Option<Self> {
         end_of(offset, data.len())?;
         Some(Stream { stream_id, offset, data, fin, to_end: false })
     }
 
-    /// Returns the same frame without a Length. It must be the last frame of its packet.
+    /// Returns the same frame without a Length field. It must be the last frame of its packet,
+    /// because its data then extends to the packet's end.
     pub const fn to_end_of_packet(self) -> Self {
         Stream { to_end: true, ..self }
     }
@@ -106,7 +109,7 @@ impl<'a> Stream<'a> {
         self.fin
     }
 
-    /// True if the frame has no Length: its data extends to the end of the packet.
+    /// True if the frame has no Length field, so that its data extends to the end of the packet.
     pub const fn is_to_end_of_packet(&self) -> bool {
         self.to_end
     }
@@ -114,20 +117,21 @@ impl<'a> Stream<'a> {
     /// Offset at which the data ends in the stream, in bytes. If this frame ends the stream, this
     /// is the final size.
     pub fn end(&self) -> VarInt {
-        // The constructors have checked that the end is within the limit.
+        // The constructors have checked that this sum does not exceed the maximum.
         end_of(self.offset, self.data.len()).unwrap_or(VarInt::MAX)
     }
 
-    /// Returns the length of a STREAM frame's header. The header has a Length field if `len` is
-    /// given.
+    /// Returns the length of a STREAM frame's header in bytes. With `len`, the header includes a
+    /// Length field.
     #[inline]
     pub fn header_len(stream_id: StreamId, offset: VarInt, len: Option<usize>) -> usize {
         Counter::of(|counter| Self::encode_header(counter, stream_id, offset, len, false))
     }
 
-    /// Writes the header of a STREAM frame, for callers whose data is not in one piece. The caller
-    /// must write `len` bytes next. Without `len`, it must write data up to the end of the packet.
-    /// The caller must also ensure that the data ends at 2^62-1 or before.
+    /// Writes only the header of a STREAM frame. Use this if the data is not one contiguous slice.
+    /// If `len` is given, the caller must write exactly that many bytes next. Without `len`, it
+    /// must fill the packet up to its end. The caller must also ensure that the data does not
+    /// extend beyond offset 2^62-1.
     ///
     /// # Errors
     /// Fails if there is no room for the header. Nothing is written then.
@@ -142,9 +146,10 @@ impl<'a> Stream<'a> {
         writer.atomically(|writer| Self::encode_header(writer, stream_id, offset, len, fin))
     }
 
-    /// Reads the STREAM frame at the beginning of `payload`, and returns it with the bytes after
-    /// it. Returns `None` if the payload begins with another frame, or if the frame is malformed:
-    /// [`Frame::read`](super::Frame::read) then returns that frame or the error.
+    /// Reads the STREAM frame at the beginning of `payload`. Returns the frame, and the bytes after
+    /// it. Returns `None` if the payload begins with another frame, or if the frame is malformed.
+    /// In this case, call [`Frame::read`](super::Frame::read), which returns the other frame or the
+    /// error.
     #[inline]
     pub fn first_of(payload: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (first, fields) = payload.split_first()?;
@@ -210,8 +215,8 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// NEW_CONNECTION_ID (RFC 9000 s.19.15). The ID is not empty, and `retire_prior_to` does not
-/// include it.
+/// A NEW_CONNECTION_ID frame (RFC 9000 s.19.15). Its ID is not empty, and `retire_prior_to` does
+/// not exceed `sequence_number`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewConnectionId {
     sequence_number: VarInt,
@@ -221,7 +226,8 @@ pub struct NewConnectionId {
 }
 
 impl NewConnectionId {
-    /// Returns `None` if the ID is empty, or if `retire_prior_to` is larger than `sequence_number`.
+    /// Creates a frame. Returns `None` if the ID is empty, or if `retire_prior_to` is larger than
+    /// `sequence_number`.
     pub fn new(
         sequence_number: VarInt,
         retire_prior_to: VarInt,
@@ -237,12 +243,12 @@ impl NewConnectionId {
         })
     }
 
-    /// The ID's sequence number.
+    /// The sequence number of the new connection ID.
     pub const fn sequence_number(&self) -> VarInt {
         self.sequence_number
     }
 
-    /// The peer must retire all IDs with smaller sequence numbers.
+    /// The peer must retire all connection IDs whose sequence number is smaller than this.
     pub const fn retire_prior_to(&self) -> VarInt {
         self.retire_prior_to
     }
@@ -252,7 +258,7 @@ impl NewConnectionId {
         self.connection_id
     }
 
-    /// The stateless reset token of this ID.
+    /// The stateless reset token of the new connection ID.
     pub const fn reset_token(&self) -> ResetToken {
         self.reset_token
     }
@@ -261,8 +267,8 @@ impl NewConnectionId {
         let sequence_number = reader.varint()?;
         let retire_prior_to = reader.varint()?;
         let len = reader.u8()?;
-        // The length is checked first, so that a wrong one is reported even if the bytes end inside
-        // the ID.
+        // The length is checked before the ID is read. So an invalid length is reported as such,
+        // even if the bytes end inside the ID.
         if len == 0 || usize::from(len) > ConnectionId::MAX_LEN {
             return Err(FrameErrorKind::ConnectionIdLength);
         }
@@ -278,8 +284,8 @@ impl NewConnectionId {
         self.encode_fields(sink)
     }
 
-    /// Writes all fields after the type. A PATH_NEW_CONNECTION_ID frame has the same fields after
-    /// its path ID.
+    /// Writes all fields of the frame after its type. A PATH_NEW_CONNECTION_ID frame has the same
+    /// fields after its path ID.
     pub(super) fn encode_fields(&self, sink: &mut impl Sink) -> Result<(), BufferFull> {
         sink.varint(self.sequence_number)?;
         sink.varint(self.retire_prior_to)?;
@@ -289,12 +295,12 @@ impl NewConnectionId {
     }
 }
 
-/// DATAGRAM (RFC 9221 s.4).
+/// A DATAGRAM frame (RFC 9221 s.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramFrame<'a> {
-    /// The datagram; it may be empty.
+    /// The application's datagram. It may be empty.
     pub data: &'a [u8],
-    /// True if the frame has no Length: its data extends to the end of the packet.
+    /// True if the frame has no Length field, so that its data extends to the end of the packet.
     pub to_end_of_packet: bool,
 }
 

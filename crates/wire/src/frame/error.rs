@@ -1,4 +1,4 @@
-//! Errors of frames that do not parse.
+//! Errors for frames that cannot be parsed.
 
 use super::FrameType;
 use crate::TransportErrorCode;
@@ -10,50 +10,51 @@ use core::fmt;
 pub struct FrameError {
     /// Type of the frame, or PADDING if the type is unknown (RFC 9000 s.19.19).
     pub frame_type: FrameType,
-    /// Defect of the frame.
+    /// The defect of the frame.
     pub kind: FrameErrorKind,
 }
 
-/// Defect of a frame.
+/// The kinds of defects that a received frame can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FrameErrorKind {
-    /// A packet without any frame (RFC 9000 s.12.4).
+    /// The packet contains no frame (RFC 9000 s.12.4).
     NoFrames,
     /// The packet ends inside the frame.
     Truncated,
-    /// The type is not in its shortest encoding (RFC 9000 s.12.4).
+    /// The frame type is not in its shortest encoding (RFC 9000 s.12.4).
     TypeNotShortest,
-    /// Neither this crate nor an extension knows the type (RFC 9000 s.12.4).
+    /// Neither this crate nor a negotiated extension knows the frame type (RFC 9000 s.12.4).
     UnknownType,
-    /// A frame type that is not permitted in packets of this type (RFC 9000 s.12.4).
+    /// The frame is not permitted in packets of this type (RFC 9000 s.12.4).
     WrongPacketType,
-    /// A frame type that this end must not send (RFC 9000 s.19.7, s.19.20).
+    /// The sender is not permitted to send this frame type, for example a client a NEW_TOKEN frame
+    /// (RFC 9000 s.19.7, s.19.20).
     WrongSender,
-    /// A range of packet numbers that goes below zero (RFC 9000 s.19.3.1).
+    /// An ACK range extends below packet number zero (RFC 9000 s.19.3.1).
     NegativePacketNumber,
-    /// An empty token (RFC 9000 s.19.7).
+    /// The token of a NEW_TOKEN frame is empty (RFC 9000 s.19.7).
     EmptyToken,
-    /// Data beyond 2^62-1 bytes (RFC 9000 s.19.6, s.19.8).
+    /// The data extends beyond offset 2^62-1 (RFC 9000 s.19.6, s.19.8).
     OffsetTooLarge,
-    /// More than 2^60 streams (RFC 9000 s.19.11, s.19.14).
+    /// A stream limit exceeds 2^60 (RFC 9000 s.19.11, s.19.14).
     StreamCountTooLarge,
-    /// A connection ID that is empty or longer than 20 bytes (RFC 9000 s.19.15).
+    /// The connection ID is empty or longer than 20 bytes (RFC 9000 s.19.15).
     ConnectionIdLength,
-    /// Retire Prior To beyond the Sequence Number (RFC 9000 s.19.15).
+    /// The Retire Prior To field exceeds the Sequence Number (RFC 9000 s.19.15).
     RetirePriorTo,
-    /// A path ID over 2^32-1 (RFC 10069 s.4, s.4.6).
+    /// The path ID exceeds 2^32-1 (RFC 10069 s.4, s.4.6).
     PathIdTooLarge,
 }
 
 impl FrameError {
-    /// Returns the error code to close the connection with.
+    /// Returns the error code with which the endpoint must close the connection.
     pub const fn code(&self) -> TransportErrorCode {
         self.kind.code()
     }
 }
 
 impl FrameErrorKind {
-    /// Returns the error code to close the connection with.
+    /// Returns the error code with which the endpoint must close the connection.
     pub const fn code(self) -> TransportErrorCode {
         match self {
             FrameErrorKind::NoFrames

@@ -1,4 +1,4 @@
-//! Frame types, and the rules for all frames of a type (RFC 9000 s.12.4, table 3).
+//! Frame types, and the rules that RFC 9000 s.12.4, table 3, defines for each type.
 
 use super::{FrameError, FrameErrorKind};
 use crate::cursor::Reader;
@@ -6,18 +6,18 @@ use crate::packet::PacketType;
 use crate::{Side, VarInt};
 use core::fmt;
 
-/// The type of a frame, including its flags. A peer may send any variable-length integer. The
-/// constants are the types that this crate knows.
+/// A frame type as on the wire, including flag bits. A peer may send any variable-length integer.
+/// The constants are the types that this crate knows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameType(pub VarInt);
 
-/// Flag of STREAM: the frame ends the stream.
+/// Flag in the type of a STREAM frame: the frame ends the stream.
 pub(super) const STREAM_FIN: u64 = 0x01;
-/// Flag of STREAM: there is a Length field.
+/// Flag in the type of a STREAM frame: the frame has a Length field.
 pub(super) const STREAM_LEN: u64 = 0x02;
-/// Flag of STREAM: there is an Offset field.
+/// Flag in the type of a STREAM frame: the frame has an Offset field.
 pub(super) const STREAM_OFF: u64 = 0x04;
-/// STREAM without flags. With flags, the type is 0x08 to 0x0f.
+/// Type of a STREAM frame without flags. With flags, the type is 0x08 to 0x0f.
 pub(super) const STREAM: u64 = 0x08;
 pub(super) const STREAM_LAST: u64 = 0x0f;
 
@@ -36,7 +36,7 @@ macro_rules! types {
             }
         }
 
-        /// Bit set of the known types below 64.
+        /// Bit set of the known frame types below 64: bit `n` is set if type `n` is known.
         const KNOWN: u64 = {
             let mut known = 0;
             $(if $value < 64 { known |= 1 << ($value % 64); })*
@@ -48,7 +48,7 @@ macro_rules! types {
             known
         };
 
-        /// The same numbers as `u64` constants, for `match` patterns.
+        /// The frame types as `u64` constants, which `match` patterns can use.
         pub(super) mod number {
             $(pub(in crate::frame) const $name: u64 = $value;)*
         }
@@ -96,7 +96,7 @@ types! {
     PATH_CHALLENGE = 0x1a, "PATH_CHALLENGE";
     /// PATH_RESPONSE.
     PATH_RESPONSE = 0x1b, "PATH_RESPONSE";
-    /// CONNECTION_CLOSE by QUIC itself.
+    /// CONNECTION_CLOSE by the transport.
     CONNECTION_CLOSE = 0x1c, "CONNECTION_CLOSE";
     /// CONNECTION_CLOSE by the application.
     CONNECTION_CLOSE_APPLICATION = 0x1d, "CONNECTION_CLOSE";
@@ -104,9 +104,9 @@ types! {
     HANDSHAKE_DONE = 0x1e, "HANDSHAKE_DONE";
     /// IMMEDIATE_ACK (draft-ietf-quic-ack-frequency s.5).
     IMMEDIATE_ACK = 0x1f, "IMMEDIATE_ACK";
-    /// DATAGRAM up to the end of the packet (RFC 9221).
+    /// DATAGRAM without a Length field, up to the end of the packet (RFC 9221).
     DATAGRAM = 0x30, "DATAGRAM";
-    /// DATAGRAM with a Length (RFC 9221).
+    /// DATAGRAM with a Length field (RFC 9221).
     DATAGRAM_LEN = 0x31, "DATAGRAM";
     /// PATH_ACK without ECN counts (RFC 10069 s.4.1).
     PATH_ACK = 0x3e, "PATH_ACK";
@@ -151,31 +151,33 @@ impl FrameType {
         Ok(frame_type)
     }
 
-    /// True if this crate parses frames of the type.
+    /// Returns `true` if this crate can parse frames of this type.
     pub const fn is_known(self) -> bool {
         let number = self.0.get();
-        // This runs for every received frame, and the lookup of the name is a jump through a table.
+        // The bit set makes the check fast for types below 64. `name` would use a jump table, and
+        // this function runs for every received frame.
         if number < 64 { KNOWN >> number & 1 == 1 } else { self.name().is_some() }
     }
 
-    /// Returns whether a packet of this type may contain the frame (RFC 9000 table 3; RFC 9221 s.4;
-    /// draft-ietf-quic-ack-frequency s.3; RFC 10069 s.4). Returns `None` if the type is unknown:
-    /// the extension decides.
+    /// Returns whether a packet of type `packet` may contain a frame of this type (RFC 9000 table
+    /// 3; RFC 9221 s.4; draft-ietf-quic-ack-frequency s.3; RFC 10069 s.4). Returns `None` for an
+    /// unknown frame type, whose extension must decide.
     pub const fn allowed_in(self, packet: PacketType) -> Option<bool> {
         use PacketType::{Handshake, Initial, OneRtt, ZeroRtt};
         if !self.is_known() {
             return None;
         }
         Some(match self.0.get() {
-            // Table 3 marks these types IH01, except for the application's CONNECTION_CLOSE, which
-            // is not in this arm.
+            // Table 3 marks these types IH01: they are permitted in all packets. An exception is
+            // the CONNECTION_CLOSE of an application, which another arm handles.
             number::PADDING | number::PING | number::CONNECTION_CLOSE => true,
             // IH_1
             number::ACK | number::ACK_ECN | number::CRYPTO => {
                 matches!(packet, Initial | Handshake | OneRtt)
             }
-            // Table 3 marks these types ___1. RFC 9000 s.12.5 also lists RETIRE_CONNECTION_ID,
-            // which contradicts table 3: a client has no connection ID to retire in 0-RTT.
+            // Table 3 marks these types ___1: they are permitted only in 1-RTT packets. RFC 9000
+            // s.12.5 also lists RETIRE_CONNECTION_ID here, which contradicts table 3. This code
+            // follows s.12.5, because a client has no connection ID to retire in 0-RTT.
             number::NEW_TOKEN
             | number::RETIRE_CONNECTION_ID
             | number::PATH_RESPONSE
@@ -188,8 +190,8 @@ impl FrameType {
         })
     }
 
-    /// True if the frame is one of multipath QUIC. An endpoint may send it only if both endpoints
-    /// have sent initial_max_path_id (RFC 10069 s.2).
+    /// Returns `true` for a frame type of multipath QUIC. An endpoint may send such a frame only if
+    /// both endpoints have sent initial_max_path_id (RFC 10069 s.2).
     pub const fn is_multipath(self) -> bool {
         matches!(
             self.0.get(),
@@ -198,16 +200,16 @@ impl FrameType {
         )
     }
 
-    /// Returns whether this side may send the type. A client must not send NEW_TOKEN and
+    /// Returns whether `side` may send a frame of this type. Only a server may send NEW_TOKEN and
     /// HANDSHAKE_DONE (RFC 9000 s.19.7, s.19.20).
     pub const fn may_be_sent_by(self, side: Side) -> bool {
         !matches!(self.0.get(), number::NEW_TOKEN | number::HANDSHAKE_DONE)
             || matches!(side, Side::Server)
     }
 
-    /// True if a packet with such a frame must be acknowledged. That is every type except PATH_ACK
-    /// and those marked N in table 3. Unknown types count as ack-eliciting, unless their extension
-    /// defines otherwise (RFC 9000 s.19.21).
+    /// Returns `true` if the receiver must acknowledge a packet that contains a frame of this type.
+    /// This holds for all types except PATH_ACK and those marked N in table 3. An unknown type is
+    /// ack-eliciting, unless its extension defines otherwise (RFC 9000 s.19.21).
     pub const fn is_ack_eliciting(self) -> bool {
         !matches!(
             self.0.get(),
@@ -221,13 +223,13 @@ impl FrameType {
         )
     }
 
-    /// True if a packet with such a frame counts as in flight: ack-eliciting frames and PADDING
-    /// (RFC 9002 s.2).
+    /// Returns `true` if a packet that contains a frame of this type counts as in flight. This
+    /// holds for ack-eliciting frames and PADDING (RFC 9002 s.2).
     pub const fn is_in_flight(self) -> bool {
         self.is_ack_eliciting() || matches!(self.0.get(), number::PADDING)
     }
 
-    /// True if the frame is a probing frame: one of those marked P in table 3 (RFC 9000 s.9.1).
+    /// Returns `true` for a probing frame: the types marked P in table 3 (RFC 9000 s.9.1).
     pub const fn is_probing(self) -> bool {
         matches!(
             self.0.get(),
@@ -238,8 +240,8 @@ impl FrameType {
         )
     }
 
-    /// True if the frame's content counts towards flow control. These are the types marked F in
-    /// table 3.
+    /// Returns `true` if the content of the frame counts towards flow control: the types marked F
+    /// in table 3.
     pub const fn is_flow_controlled(self) -> bool {
         matches!(self.0.get(), STREAM..=STREAM_LAST)
     }

@@ -1,4 +1,5 @@
-//! Frames (RFC 9000 s.12.4 and s.19, RFC 9221 s.4, draft-ietf-quic-ack-frequency s.4 and s.5, RFC 10069 s.4).
+//! Frames (RFC 9000 s.12.4 and s.19, RFC 9221 s.4, draft-ietf-quic-ack-frequency s.4 and s.5, RFC
+//! 10069 s.4).
 //!
 //! [`Frames`] reads the payload of a packet, [`Frame::write`] writes one frame. [`FrameType`] has
 //! the rules for each type, such as in which packets a frame may be sent.
@@ -28,21 +29,21 @@ use core::time::Duration;
 /// One frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// A run of this number of PADDING frames. Each is one byte long.
+    /// A number of consecutive PADDING frames. Each is one byte long.
     Padding(NonZeroUsize),
     /// PING.
     Ping,
     /// ACK, with or without ECN counts.
     Ack(Ack<'a>),
-    /// RESET_STREAM: the sender aborts its sending part of a stream.
+    /// RESET_STREAM: the sender of this frame aborts the stream in its own sending direction.
     ResetStream(ResetStream),
-    /// STOP_SENDING: the receiver asks the sender to abort a stream.
+    /// STOP_SENDING: the sender of this frame asks its peer to stop sending on a stream.
     StopSending(StopSending),
-    /// Bytes of the TLS handshake.
+    /// CRYPTO: bytes of the TLS handshake.
     Crypto(Crypto<'a>),
-    /// A token for a later connection.
+    /// NEW_TOKEN: a token that the client can use for a later connection.
     NewToken(NewToken<'a>),
-    /// Bytes of a stream.
+    /// STREAM: bytes of a stream.
     Stream(Stream<'a>),
     /// MAX_DATA: limit on the total bytes of all streams.
     MaxData(VarInt),
@@ -50,74 +51,74 @@ pub enum Frame<'a> {
     MaxStreamData(StreamLimit),
     /// MAX_STREAMS: limit on the total number of streams of a direction that the peer may open.
     MaxStreams(Direction, StreamCount),
-    /// DATA_BLOCKED: the sender is blocked by this limit of the connection.
+    /// DATA_BLOCKED: the sender has more data, but is blocked by this limit of the connection.
     DataBlocked(VarInt),
-    /// STREAM_DATA_BLOCKED: the sender is blocked by this limit of a stream.
+    /// STREAM_DATA_BLOCKED: the sender has more data, but is blocked by this limit of a stream.
     StreamDataBlocked(StreamLimit),
     /// STREAMS_BLOCKED: the sender cannot open a stream of this direction because of this limit.
     StreamsBlocked(Direction, StreamCount),
-    /// Another connection ID for the peer to use.
+    /// NEW_CONNECTION_ID: another connection ID that the peer may use.
     NewConnectionId(NewConnectionId),
-    /// RETIRE_CONNECTION_ID: the sender will not use the connection ID of this sequence number
-    /// again.
+    /// RETIRE_CONNECTION_ID: the sender will no longer use the connection ID with this sequence
+    /// number.
     RetireConnectionId(VarInt),
     /// PATH_CHALLENGE: data that the peer must echo.
     PathChallenge([u8; 8]),
     /// PATH_RESPONSE: the echoed data of a PATH_CHALLENGE.
     PathResponse([u8; 8]),
-    /// The connection is closed.
+    /// CONNECTION_CLOSE: the sender closes the connection.
     ConnectionClose(ConnectionClose<'a>),
-    /// The server confirms the handshake.
+    /// HANDSHAKE_DONE: the server confirms the handshake.
     HandshakeDone,
-    /// An unreliable datagram.
+    /// DATAGRAM: an unreliable datagram.
     Datagram(DatagramFrame<'a>),
     /// ACK_FREQUENCY: the sender of this frame asks for more or fewer ACK frames.
     AckFrequency(AckFrequency),
     /// IMMEDIATE_ACK: the sender of this frame asks for an ACK frame now.
     ImmediateAck,
-    /// An ACK frame for the packets of one path, with or without ECN counts.
+    /// PATH_ACK: an ACK frame for the packets of one path, with or without ECN counts.
     PathAck(PathAck<'a>),
     /// PATH_ABANDON: the sender abandons a path.
     PathAbandon(PathAbandon),
-    /// PATH_STATUS_AVAILABLE: the sender of this frame has no objection to packets on a path.
+    /// PATH_STATUS_AVAILABLE: the peer may send packets on this path.
     PathStatusAvailable(PathStatus),
     /// PATH_STATUS_BACKUP: the peer should use this path only if no available path works.
     PathStatusBackup(PathStatus),
-    /// Another connection ID for the peer to use on one path.
+    /// PATH_NEW_CONNECTION_ID: another connection ID that the peer may use on one path.
     PathNewConnectionId(PathNewConnectionId),
-    /// PATH_RETIRE_CONNECTION_ID: the sender will not use a connection ID of one path again.
+    /// PATH_RETIRE_CONNECTION_ID: the sender will no longer use a connection ID of one path.
     PathRetireConnectionId(PathRetireConnectionId),
-    /// The peer may use path IDs up to this one.
+    /// MAX_PATH_ID: the peer may use path IDs up to this one.
     MaxPathId(PathId),
     /// PATHS_BLOCKED: the sender cannot open a path because of this limit.
     PathsBlocked(PathId),
-    /// The sender has no unused connection ID for a path.
+    /// PATH_CIDS_BLOCKED: the sender has no unused connection ID for a path.
     PathCidsBlocked(PathCidsBlocked),
     /// A frame of a type that this crate does not know.
     Unknown(UnknownFrame<'a>),
 }
 
-/// RESET_STREAM (RFC 9000 s.19.4).
+/// A RESET_STREAM frame (RFC 9000 s.19.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResetStream {
     /// The stream.
     pub stream_id: StreamId,
-    /// Error code of the application.
+    /// Error code that the application chose.
     pub error_code: VarInt,
     /// Final size of the stream, in bytes: the number of bytes that the sender has sent on it.
     pub final_size: VarInt,
 }
 
-/// STOP_SENDING (RFC 9000 s.19.5).
+/// A STOP_SENDING frame (RFC 9000 s.19.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StopSending {
     /// The stream.
     pub stream_id: StreamId,
-    /// Error code of the application.
+    /// Error code that the application chose.
     pub error_code: VarInt,
 }
 
-/// MAX_STREAM_DATA or STREAM_DATA_BLOCKED (RFC 9000 s.19.10, s.19.13).
+/// The fields of a MAX_STREAM_DATA or STREAM_DATA_BLOCKED frame (RFC 9000 s.19.10, s.19.13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimit {
     /// The stream.
@@ -126,7 +127,8 @@ pub struct StreamLimit {
     pub limit: VarInt,
 }
 
-/// CONNECTION_CLOSE (RFC 9000 s.19.19). The reason phrase is as received and may be invalid UTF-8.
+/// A CONNECTION_CLOSE frame (RFC 9000 s.19.19). The reason phrase of a received frame may be
+/// invalid UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionClose<'a> {
     /// Type 0x1c: the transport closes the connection.
@@ -135,25 +137,25 @@ pub enum ConnectionClose<'a> {
         error_code: TransportErrorCode,
         /// Type of the frame that caused the error, or PADDING if that is unknown.
         frame_type: FrameType,
-        /// Reason phrase, for people.
+        /// Reason phrase, which explains the close to people.
         reason: &'a [u8],
     },
     /// Type 0x1d: the application closes the connection.
     Application {
-        /// Error code of the application.
+        /// Error code that the application chose.
         error_code: VarInt,
-        /// Reason phrase, for people.
+        /// Reason phrase, which explains the close to people.
         reason: &'a [u8],
     },
 }
 
-/// ACK_FREQUENCY (draft-ietf-quic-ack-frequency s.4).
+/// An ACK_FREQUENCY frame (draft-ietf-quic-ack-frequency s.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckFrequency {
-    /// Number of this frame. The receiver ignores a frame with a smaller number than one that it
-    /// has already received.
+    /// Sequence number of this frame. The receiver ignores the frame if it has already received one
+    /// with a larger number.
     pub sequence_number: VarInt,
-    /// Number of ack-eliciting packets that may arrive before an ACK must be sent.
+    /// Number of ack-eliciting packets that the peer may receive before it must send an ACK.
     pub ack_eliciting_threshold: VarInt,
     /// The requested maximum ACK delay, in microseconds.
     pub requested_max_ack_delay_us: VarInt,
@@ -169,9 +171,9 @@ impl AckFrequency {
     }
 }
 
-/// A frame of a type that this crate does not know. QUIC frames do not carry their own length (RFC
-/// 9000 s.19.21). An extension that knows the type reads its fields from `rest`, and passes the
-/// remaining bytes to [`Frames::resume`].
+/// A frame of a type that this crate does not know. Its length is unknown, because QUIC frames do
+/// not carry their own length (RFC 9000 s.19.21). An extension that knows the type reads the fields
+/// from `rest`, and passes the remaining bytes to [`Frames::resume`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownFrame<'a> {
     /// Type of the frame.
@@ -181,15 +183,15 @@ pub struct UnknownFrame<'a> {
 }
 
 impl UnknownFrame<'_> {
-    /// Returns the error to close the connection with if no extension knows the type (RFC 9000
-    /// s.12.4).
+    /// Returns the error with which to close the connection if no extension knows the frame type
+    /// (RFC 9000 s.12.4).
     pub const fn error(&self) -> FrameError {
         FrameError { frame_type: self.frame_type, kind: FrameErrorKind::UnknownType }
     }
 }
 
 impl Frame<'_> {
-    /// Returns the type as on the wire, including its flags.
+    /// Returns the frame's type as on the wire, including its flags.
     pub fn frame_type(&self) -> FrameType {
         match self {
             Frame::Padding(_) => FrameType::PADDING,

@@ -6,7 +6,7 @@ use super::{FrameErrorKind, FrameType, NewConnectionId};
 use crate::cursor::{BufferFull, Reader, Sink, Writer};
 use crate::{PathId, TransportErrorCode, VarInt};
 
-/// PATH_ACK (RFC 10069 s.4.1): an ACK frame for the packet numbers of one path.
+/// A PATH_ACK frame (RFC 10069 s.4.1): an ACK frame for the packet numbers of one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathAck<'a> {
     /// The path on which the acknowledged packets were sent.
@@ -15,7 +15,7 @@ pub struct PathAck<'a> {
     pub ack: Ack<'a>,
 }
 
-/// PATH_ABANDON (RFC 10069 s.4.2): the sender will not send another packet on the path.
+/// A PATH_ABANDON frame (RFC 10069 s.4.2): the sender will send no more packets on the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathAbandon {
     /// The abandoned path.
@@ -24,38 +24,39 @@ pub struct PathAbandon {
     pub error_code: TransportErrorCode,
 }
 
-/// PATH_STATUS_AVAILABLE or PATH_STATUS_BACKUP (RFC 10069 s.4.3).
+/// The fields of a PATH_STATUS_AVAILABLE or PATH_STATUS_BACKUP frame (RFC 10069 s.4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathStatus {
     /// The path whose status the sender reports.
     pub path_id: PathId,
-    /// The receiver ignores a status frame of either type if it has already received one for this
-    /// path with the same or a larger number.
+    /// Sequence number of the status. The receiver ignores the frame if it has already received a
+    /// status frame of either type for this path with the same or a larger number.
     pub sequence_number: VarInt,
 }
 
-/// PATH_NEW_CONNECTION_ID (RFC 10069 s.4.4): another connection ID for the peer to use on one path.
+/// A PATH_NEW_CONNECTION_ID frame (RFC 10069 s.4.4): another connection ID that the peer may use on
+/// one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathNewConnectionId {
-    /// The only path on which the ID may be used.
+    /// The path on which the connection ID may be used. It may not be used on other paths.
     pub path_id: PathId,
-    /// All other fields, as in a NEW_CONNECTION_ID frame. Each path has sequence numbers of its
-    /// own.
+    /// All other fields, as in a NEW_CONNECTION_ID frame. Each path counts its own sequence
+    /// numbers.
     pub new: NewConnectionId,
 }
 
-/// PATH_RETIRE_CONNECTION_ID (RFC 10069 s.4.5): the sender will not use the connection ID with this
-/// sequence number again on the path.
+/// A PATH_RETIRE_CONNECTION_ID frame (RFC 10069 s.4.5): the sender will no longer use the
+/// connection ID with this sequence number on the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathRetireConnectionId {
-    /// The path that the ID is for.
+    /// The path whose connection ID is retired.
     pub path_id: PathId,
-    /// The ID's sequence number on this path.
+    /// The sequence number of the retired connection ID on this path.
     pub sequence_number: VarInt,
 }
 
-/// PATH_CIDS_BLOCKED (RFC 10069 s.4.7): the sender has no unused connection ID to open the path or
-/// to change its ID there.
+/// A PATH_CIDS_BLOCKED frame (RFC 10069 s.4.7): the sender needs an unused connection ID to open
+/// the path or to change the ID on it, and has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathCidsBlocked {
     /// The path without an unused connection ID.
@@ -122,14 +123,14 @@ impl PathCidsBlocked {
     }
 }
 
-/// Reads a path ID. Values above 2^32-1 are rejected because they exceed every possible limit (RFC
+/// Reads a path ID. A value above 2^32-1 is an error, because it exceeds every possible limit (RFC
 /// 10069 s.4, s.4.6).
 pub(super) fn read_path_id(reader: &mut Reader<'_>) -> Result<PathId, FrameErrorKind> {
     PathId::from_varint(reader.varint()?).ok_or(FrameErrorKind::PathIdTooLarge)
 }
 
-/// Writes a PATH_ACK frame for the packets of one path. The rules of
-/// [`write_ack`](super::write_ack) apply.
+/// Writes a PATH_ACK frame for the packets of one path. The requirements are those of
+/// [`write_ack`](super::write_ack).
 ///
 /// # Errors
 /// Fails if `ranges` is empty, or if not even the first range fits. Nothing is written then.

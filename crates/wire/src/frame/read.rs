@@ -13,9 +13,9 @@ use crate::packet::PacketType;
 use crate::{Direction, Side, StreamCount, StreamId, TransportErrorCode};
 use core::num::NonZeroUsize;
 
-/// An iterator over the frames of a packet's payload, in order. It ends after the first frame that
-/// does not parse. It also ends after a frame of unknown type, unless [`Frames::resume`] is called
-/// with the bytes after that frame.
+/// An iterator over the frames of a packet's payload, in order. It ends after the first malformed
+/// frame. It also ends after a frame of unknown type. To continue after such a frame, call
+/// [`Frames::resume`] with the bytes behind it.
 #[derive(Clone, Copy, Debug)]
 pub struct Frames<'a> {
     reader: Reader<'a>,
@@ -28,7 +28,7 @@ impl From<UnexpectedEnd> for FrameErrorKind {
 }
 
 impl<'a> Frames<'a> {
-    /// Starts at the first byte of `payload`, which must be decrypted and authenticated.
+    /// Creates an iterator over the frames of `payload`, which must be decrypted and authenticated.
     ///
     /// # Errors
     /// Fails with PROTOCOL_VIOLATION if the payload is empty (RFC 9000 s.12.4).
@@ -42,13 +42,13 @@ impl<'a> Frames<'a> {
         Ok(Frames { reader: Reader::new(payload) })
     }
 
-    /// Bytes not read yet.
+    /// The bytes of the payload that have not been read yet.
     pub const fn rest(&self) -> &'a [u8] {
         self.reader.rest()
     }
 
-    /// Continues with `rest`: the part of [`UnknownFrame::rest`] after the fields that an extension
-    /// read.
+    /// Continues after an unknown frame. `rest` is the part of [`UnknownFrame::rest`] behind the
+    /// fields that the extension has read.
     pub const fn resume(&mut self, rest: &'a [u8]) {
         self.reader = Reader::new(rest);
     }
@@ -70,22 +70,23 @@ impl<'a> Iterator for Frames<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads one frame. A frame without a Length, or of an unknown type, takes all remaining bytes.
+    /// Reads one frame. A frame of unknown type takes all remaining bytes, and so does a frame that
+    /// has data but no Length field.
     ///
     /// # Errors
-    /// Fails if the frame is malformed, whatever packet it is in. The position of `reader` is then
-    /// unspecified.
+    /// Fails if the frame is malformed. The type of the packet is not considered. After an error,
+    /// the position of `reader` is unspecified.
     #[inline]
     pub fn read(reader: &mut Reader<'a>) -> Result<Frame<'a>, FrameError> {
         let frame_type = FrameType::read(reader)?;
         Frame::read_fields(reader, frame_type).map_err(|kind| FrameError { frame_type, kind })
     }
 
-    /// Checks that `sender` may send the frame in packets of this type.
+    /// Checks that `sender` may send the frame in a packet of type `packet`.
     ///
     /// # Errors
-    /// Fails with PROTOCOL_VIOLATION if the frame is not permitted in such packets, or not from
-    /// this sender. Frames of unknown types pass, because the extension decides.
+    /// Fails with PROTOCOL_VIOLATION if such packets must not contain the frame, or if this side
+    /// must not send it. A frame of unknown type passes, because its extension must check it.
     pub fn check_allowed(&self, packet: PacketType, sender: Side) -> Result<(), FrameError> {
         let frame_type = self.frame_type();
         if frame_type.allowed_in(packet) == Some(false) {
@@ -171,7 +172,7 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// Reads the fields of a frame of RFC 10069.
+    /// Reads the fields of a multipath frame (RFC 10069).
     fn read_multipath(
         reader: &mut Reader<'a>,
         frame_type: FrameType,
@@ -196,9 +197,10 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Counts the zero bytes after a PADDING frame, which are PADDING frames too.
+/// Reads all zero bytes that follow a PADDING frame, which are PADDING frames too. Returns the
+/// number of PADDING frames, including the first.
 fn read_padding(reader: &mut Reader<'_>) -> NonZeroUsize {
-    // Reads 16 bytes at a time, because a packet may consist of padding.
+    // Compares 16 bytes at a time, because a large part of a packet may be padding.
     let (chunks, _) = reader.rest().as_chunks::<16>();
     let zero_chunks = chunks.iter().take_while(|chunk| u128::from_ne_bytes(**chunk) == 0).count();
     let before = reader.len();

@@ -10,8 +10,8 @@ impl Frame<'_> {
         Counter::of(|counter| self.encode(counter))
     }
 
-    /// Writes the frame. Integers take their shortest encoding, except for the ranges of an ACK
-    /// frame that was read: these are copied as they were received.
+    /// Writes the frame. Integers take their shortest encoding. An exception are the ranges of an
+    /// ACK frame that was received: they are copied unchanged.
     ///
     /// # Errors
     /// Fails if there is no room for the frame. Nothing is written then.

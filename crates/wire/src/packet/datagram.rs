@@ -8,20 +8,20 @@ use crate::cursor::Reader;
 use crate::id::ConnectionId;
 use crate::version::{KnownVersion, Version};
 
-/// Information that the parser needs and that is not in the packet.
+/// Information that the parser needs but that packets do not carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ParseOptions {
-    /// Length in bytes of the connection IDs that this endpoint has issued. A short header does not
-    /// carry the length of its ID.
+    /// Length in bytes of the connection IDs that this endpoint has issued. A short header contains
+    /// an ID, but not the ID's length.
     pub dcid_len: usize,
-    /// Accept packets with a zero Fixed Bit, because this endpoint sent grease_quic_bit (RFC 9287
-    /// s.3).
+    /// Accepts packets with a zero Fixed Bit. Set it if this endpoint has sent grease_quic_bit (RFC
+    /// 9287 s.3).
     pub greased_fixed_bit: bool,
 }
 
-/// An iterator over the packets of a UDP payload, in order. It ends after the first packet whose
-/// length is unknown. If only the packet itself is unusable, it returns an error and continues with
-/// the next one.
+/// An iterator over the packets of a UDP payload, in order. For an unusable packet whose length is
+/// known, it returns an error and continues with the next packet. It ends after the first packet
+/// whose length is unknown.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
     rest: &'a [u8],
@@ -41,21 +41,22 @@ pub enum Packet<'a> {
     Retry(Retry<'a>),
     /// A Version Negotiation packet.
     VersionNegotiation(VersionNegotiation<'a>),
-    /// A packet with a long header of an unknown version. It extends to the end of the datagram.
+    /// A packet with a long header of an unknown version. It extends to the end of the UDP payload.
     UnknownVersion(LongInvariant<'a>),
 }
 
 /// The types of long header packets that carry frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LongKind<'a> {
-    /// Carries the token of a Retry packet or a NEW_TOKEN frame, or an empty token.
+    /// An Initial packet, with its token.
     Initial {
-        /// The token as the server issued it.
+        /// The token as the server issued it in a Retry packet or a NEW_TOKEN frame. It is empty if
+        /// the client has none.
         token: &'a [u8],
     },
     /// Early data.
     ZeroRtt,
-    /// A Handshake packet, which carries the rest of the handshake.
+    /// A Handshake packet, which carries the rest of the handshake after the Initial packets.
     Handshake,
 }
 
@@ -79,7 +80,7 @@ pub struct ShortPacket<'a> {
 }
 
 impl LongKind<'_> {
-    /// The type as the header encodes it.
+    /// The Long Packet Type of the packet.
     pub const fn long_type(&self) -> LongPacketType {
         match self {
             LongKind::Initial { .. } => LongPacketType::Initial,
@@ -88,7 +89,7 @@ impl LongKind<'_> {
         }
     }
 
-    /// The type that decides which frames are permitted.
+    /// The packet type, which decides which frames are permitted in the packet.
     pub const fn packet_type(&self) -> PacketType {
         match self {
             LongKind::Initial { .. } => PacketType::Initial,
@@ -104,7 +105,7 @@ impl<'a> LongPacket<'a> {
         self.version
     }
 
-    /// The type, with the token of an Initial.
+    /// The packet type and, for an Initial packet, the token.
     pub const fn kind(&self) -> LongKind<'a> {
         self.kind
     }
@@ -119,12 +120,12 @@ impl<'a> LongPacket<'a> {
         self.scid
     }
 
-    /// The bytes of the packet, from its first byte to the end that its Length field gives.
+    /// The bytes of the packet, from its first byte to the end that its Length field defines.
     pub const fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The part of the packet from which the caller must remove header protection.
+    /// The header, from which the caller must remove header protection.
     pub const fn protected(&self) -> Protected {
         Protected::new(HeaderForm::Long, self.pn_offset)
     }
@@ -163,19 +164,20 @@ impl<'a> ShortPacket<'a> {
         self.bytes
     }
 
-    /// The part of the packet from which the caller must remove header protection.
+    /// The header, from which the caller must remove header protection.
     pub const fn protected(&self) -> Protected {
         Protected::new(HeaderForm::Short, self.pn_offset)
     }
 
-    /// The last 16 bytes. If the packet is a stateless reset, they are its token (RFC 9000 s.10.3).
+    /// The last 16 bytes of the packet. If it is a stateless reset, they are the token (RFC 9000
+    /// s.10.3).
     pub fn reset_token(&self) -> Option<&'a [u8; 16]> {
         self.bytes.last_chunk()
     }
 }
 
 impl<'a> Datagram<'a> {
-    /// Reads `payload`, the content of one UDP datagram.
+    /// Creates an iterator over the packets in `payload`, the content of one UDP datagram.
     pub const fn new(payload: &'a [u8], options: ParseOptions) -> Self {
         Datagram {
             rest: payload,
@@ -185,8 +187,7 @@ impl<'a> Datagram<'a> {
         }
     }
 
-    /// Returns the same iterator, which also parses packets of this version. Versions 1 and 2 are
-    /// always parsed.
+    /// Also parses packets of this version. Versions 1 and 2 are always parsed.
     #[must_use]
     pub const fn including(self, version: KnownVersion) -> Self {
         match version {
@@ -244,7 +245,8 @@ impl<'a> Datagram<'a> {
         let end = pn_offset.saturating_add(length);
         let (bytes, rest) = bytes.split_at_checked(end).ok_or(PacketError::Truncated)?;
         self.rest = rest;
-        // RFC 9001 s.5.4.2. The packets that are coalesced after this one are still parsed.
+        // RFC 9001 s.5.4.2: a packet without room for a sample is dropped. The packets that follow
+        // it in the datagram are still parsed.
         if length < MIN_PROTECTED_LEN {
             return Err(PacketError::TooShortToSample);
         }

@@ -1,14 +1,14 @@
-//! Properties of packets that hold for every version (RFC 8999).
+//! Header fields that every version of QUIC has (RFC 8999).
 
 use super::HEADER_FORM;
 use crate::cursor::{Reader, UnexpectedEnd};
 use crate::version::Version;
 
-/// The version-independent part of a long header (RFC 8999 s.5.1). Connection IDs may have up to
-/// 255 bytes.
+/// The version-independent part of a long header (RFC 8999 s.5.1). Its connection IDs may be up to
+/// 255 bytes long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LongInvariant<'a> {
-    /// The first byte. Its upper bit is set. The version defines the other bits.
+    /// The first byte. Its highest bit is set, and the version defines the other bits.
     pub first_byte: u8,
     /// The version field. 0 marks a Version Negotiation packet.
     pub version: Version,
@@ -21,7 +21,7 @@ pub struct LongInvariant<'a> {
 }
 
 impl<'a> LongInvariant<'a> {
-    /// True if a packet with this first byte has a long header.
+    /// Returns `true` if a packet with this first byte has a long header.
     pub const fn is_long(first_byte: u8) -> bool {
         first_byte & HEADER_FORM != 0
     }

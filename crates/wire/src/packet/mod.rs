@@ -1,10 +1,11 @@
 //! Packets (RFC 9000 s.17, RFC 9369 s.3.2).
 //!
-//! [`Datagram`] splits a UDP payload into the packets that are coalesced in it. A protected packet
-//! ([`LongPacket`], [`ShortPacket`]) gives access to its unprotected fields. With the mask from the
-//! keys (RFC 9001 s.5.4), its [`Protected`] header becomes an [`Unprotected`] one, which has the
-//! packet number. [`LongHeader`] and [`ShortHeader`] write packets. For unknown versions, only the
-//! invariants are parsed ([`LongInvariant`], RFC 8999).
+//! [`Datagram`] splits a UDP payload into its packets. A protected packet ([`LongPacket`],
+//! [`ShortPacket`]) gives access to the fields that are not protected. Its [`Protected`] header
+//! becomes an [`Unprotected`] header, with the packet number, when the caller applies the mask that
+//! it computes from the keys (RFC 9001 s.5.4). [`LongHeader`] and [`ShortHeader`] write packets.
+//! If a packet has an unknown version, only its invariant fields are parsed ([`LongInvariant`], RFC
+//! 8999).
 
 mod datagram;
 mod invariant;
@@ -29,7 +30,7 @@ use core::fmt;
 
 /// The Header Form bit: set in long headers (RFC 8999 s.5).
 pub const HEADER_FORM: u8 = 0x80;
-/// The Fixed Bit: set, unless greased (RFC 9000 s.17.2, RFC 9287).
+/// The Fixed Bit: set, unless an endpoint greases it (RFC 9000 s.17.2, RFC 9287).
 pub const FIXED_BIT: u8 = 0x40;
 /// The smallest UDP payload that may carry a client's Initial, in bytes (RFC 9000 s.14.1).
 pub const MIN_INITIAL_DATAGRAM: usize = 1200;
@@ -37,13 +38,13 @@ pub const MIN_INITIAL_DATAGRAM: usize = 1200;
 /// The type of a long header packet of version 1 or 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LongPacketType {
-    /// Carries the first messages of the handshake, in both directions.
+    /// Initial packet, which carries the first messages of the handshake, in both directions.
     Initial,
-    /// Carries early data of the client.
+    /// 0-RTT packet, which carries early data of the client.
     ZeroRtt,
-    /// Carries the rest of the handshake.
+    /// Handshake packet, which carries the rest of the handshake.
     Handshake,
-    /// Makes the client prove that it owns its address.
+    /// Retry packet, with which a server makes the client prove that it owns its address.
     Retry,
 }
 
@@ -61,8 +62,8 @@ pub enum PacketType {
 }
 
 impl LongPacketType {
-    /// Reads the type from the first byte (RFC 9000 s.17.2). In version 2 the numbers are shifted
-    /// by one (RFC 9369 s.3.2).
+    /// Reads the packet type from the first byte of a long header (RFC 9000 s.17.2). Version 2
+    /// assigns other numbers to the types (RFC 9369 s.3.2).
     pub const fn of_first_byte(version: KnownVersion, first: u8) -> Self {
         match (version, (first >> 4) & 3) {
             (KnownVersion::V2, 1) => LongPacketType::Initial,
@@ -91,19 +92,20 @@ impl LongPacketType {
     }
 }
 
-/// Reason for dropping a packet. Anyone can send a packet that does not parse, so an endpoint must
-/// not close a connection because of it (RFC 9000 s.5.2, RFC 9001 s.9.5).
+/// Reason for dropping a packet. Anyone can send such a packet, so an endpoint must not close a
+/// connection because of it (RFC 9000 s.5.2, RFC 9001 s.9.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketError {
-    /// The packet ends inside the header, or before the end that its Length gives.
+    /// The packet ends inside the header, or before the end that its Length field defines.
     Truncated,
     /// The Fixed Bit is zero, and this endpoint has not sent grease_quic_bit (RFC 9000 s.17.2).
     FixedBit,
     /// A connection ID is longer than 20 bytes (RFC 9000 s.17.2).
     ConnectionIdTooLong,
-    /// Too short for a packet number and a header protection sample (RFC 9001 s.5.4.2).
+    /// The packet has no room for a packet number and a header protection sample (RFC 9001
+    /// s.5.4.2).
     TooShortToSample,
-    /// A Retry without a token (RFC 9000 s.17.2.5.2).
+    /// A Retry packet has no token (RFC 9000 s.17.2.5.2).
     EmptyRetryToken,
     /// The list of a Version Negotiation packet ends inside a version.
     VersionList,

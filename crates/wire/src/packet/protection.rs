@@ -1,30 +1,30 @@
-//! Header protection (RFC 9001 s.5.4): its position in a packet, and the fields that it hides. The
-//! transport computes the mask from its keys.
+//! Header protection (RFC 9001 s.5.4): where it is in a packet, and which fields it hides. The
+//! caller computes the mask from its keys.
 
 use super::PacketType;
 use crate::TransportErrorCode;
 use crate::packet_number::{PacketNumberLen, TruncatedPacketNumber};
 use core::fmt;
 
-/// Length of the ciphertext sample for the mask, in bytes.
+/// Length in bytes of the ciphertext sample from which the mask is computed.
 pub const SAMPLE_LEN: usize = 16;
-/// Offset of the sample from the start of the packet number, in bytes. It assumes a packet number
-/// of four bytes (RFC 9001 s.5.4.2).
+/// Offset of the ciphertext sample from the start of the packet number, in bytes. For this purpose,
+/// a packet number always counts as four bytes long (RFC 9001 s.5.4.2).
 pub(super) const SAMPLE_OFFSET: usize = 4;
-/// Minimum length of packet number and protected payload together, in bytes. With less, a packet
-/// has no room for a header protection sample (RFC 9001 s.5.4.2).
+/// Minimum length of packet number and protected payload together, in bytes. A shorter packet has
+/// no room for a header protection sample (RFC 9001 s.5.4.2).
 pub const MIN_PROTECTED_LEN: usize = SAMPLE_OFFSET + SAMPLE_LEN;
 
-/// Mask for header protection: one byte for the first byte of the packet, four for the packet
-/// number.
+/// Mask for header protection: one byte for the first byte of the packet, and four bytes for the
+/// packet number.
 pub type HeaderMask = [u8; 5];
 
-/// Long or short header.
+/// Whether a header is long or short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HeaderForm {
-    /// Four bits of the first byte are protected.
+    /// A long header, which protects four bits of the first byte.
     Long,
-    /// Five bits of the first byte are protected.
+    /// A short header, which protects five bits of the first byte.
     Short,
 }
 
@@ -44,14 +44,15 @@ impl HeaderForm {
     }
 }
 
-/// A protected header: the position of the packet number is known, its length is not.
+/// A protected header. The position of its packet number is known, but not the number's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protected {
     form: HeaderForm,
     pn_offset: usize,
 }
 
-/// A header without protection. Its fields must not be trusted before the payload is authenticated.
+/// A header whose protection has been removed. Do not trust its fields before the payload is
+/// authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unprotected {
     form: HeaderForm,
@@ -60,7 +61,7 @@ pub struct Unprotected {
     packet_number: TruncatedPacketNumber,
 }
 
-/// The Reserved Bits are not zero. If the packet is authenticated, this is a PROTOCOL_VIOLATION.
+/// Error: the Reserved Bits are not zero. In an authenticated packet, this is a PROTOCOL_VIOLATION.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReservedBitsSet;
 
@@ -69,9 +70,9 @@ impl Protected {
         Protected { form, pn_offset }
     }
 
-    /// Creates the header of a 1-RTT packet from its first byte and the length of its connection ID
-    /// in bytes. Returns `None` if the Fixed Bit is zero although it must be set (RFC 9000
-    /// s.17.3.1; `greased_fixed_bit`: RFC 9287).
+    /// Creates the header of a 1-RTT packet, given its first byte and the length of its connection
+    /// ID in bytes. Returns `None` if the Fixed Bit is zero and `greased_fixed_bit` is false (RFC
+    /// 9000 s.17.3.1, RFC 9287).
     #[inline]
     pub const fn of_short_header(
         first: u8,
@@ -89,8 +90,8 @@ impl Protected {
         self.pn_offset
     }
 
-    /// Returns the sample for the mask, or `None` if `packet` is shorter than the packet that was
-    /// parsed.
+    /// Returns the ciphertext sample from which the mask is computed. Returns `None` if `packet` is
+    /// shorter than the packet that was parsed.
     #[inline]
     pub fn sample(self, packet: &[u8]) -> Option<&[u8; SAMPLE_LEN]> {
         let at = self.pn_offset.checked_add(SAMPLE_OFFSET)?;
@@ -104,8 +105,8 @@ impl Protected {
         let [first_mask, pn_mask @ ..] = mask;
         let first_byte = packet.first()? ^ (first_mask & self.form.protected_bits());
         let len = PacketNumberLen::of_first_byte(first_byte);
-        // Four bytes can always be read: if the packet number is shorter, bytes of the sample
-        // follow it.
+        // Four bytes can always be read. If the packet number is shorter, the other bytes belong to
+        // the payload.
         let field = packet.get_mut(self.pn_offset..)?.first_chunk_mut()?;
         let plain = u32::from_be_bytes(*field) ^ u32::from_be_bytes(*pn_mask) & len.field_mask();
         *field = plain.to_be_bytes();
@@ -114,7 +115,8 @@ impl Protected {
         Some(Unprotected { form: self.form, first_byte, pn_offset: self.pn_offset, packet_number })
     }
 
-    /// Applies the mask to the first byte and to `len` bytes of packet number.
+    /// Applies the mask to the first byte of the packet, and to the `len` bytes of the packet
+    /// number.
     #[inline]
     pub(super) fn apply(
         self,

@@ -31,24 +31,24 @@ impl<'a> Retry<'a> {
         let (token, _) = rest.split_last_chunk::<16>().ok_or(PacketError::Truncated)?;
         let (without_tag, integrity_tag) =
             packet.split_last_chunk().ok_or(PacketError::Truncated)?;
-        // RFC 9000 s.17.2.5.2
+        // RFC 9000 s.17.2.5.2: a client discards a Retry packet with an empty token.
         if token.is_empty() {
             return Err(PacketError::EmptyRetryToken);
         }
         Ok(Retry { version, dcid, scid, token, without_tag, integrity_tag })
     }
 
-    /// The version whose key made the integrity tag.
+    /// The version of QUIC whose Retry key produced the integrity tag.
     pub const fn version(&self) -> KnownVersion {
         self.version
     }
 
-    /// Destination Connection ID: the one that the client chose.
+    /// Destination Connection ID, which the client chose.
     pub const fn dcid(&self) -> ConnectionId {
         self.dcid
     }
 
-    /// Source Connection ID: the one that the server chose.
+    /// Source Connection ID, which the server chose.
     pub const fn scid(&self) -> ConnectionId {
         self.scid
     }

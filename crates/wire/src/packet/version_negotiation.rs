@@ -19,7 +19,7 @@ pub struct Versions<'a> {
 }
 
 impl<'a> Versions<'a> {
-    /// Returns `None` if the bytes end inside a version.
+    /// Creates a list from its encoding. Returns `None` if the bytes end inside a version.
     pub const fn new(bytes: &'a [u8]) -> Option<Self> {
         match bytes.as_chunks::<4>() {
             (_, []) => Some(Versions { bytes }),
@@ -27,7 +27,7 @@ impl<'a> Versions<'a> {
         }
     }
 
-    /// The versions as on the wire.
+    /// The encoded versions, as on the wire.
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -72,12 +72,12 @@ impl<'a> VersionNegotiation<'a> {
     }
 
     /// Writes a Version Negotiation packet. The lower seven bits of `unused` go into the first byte
-    /// and may have any value. With 0x40 set, other protocols on the same port can recognise the
-    /// packet as QUIC (RFC 9000 s.17.2.1).
+    /// and may have any value. If bit 0x40 is set, software that shares the port between protocols
+    /// can recognise the packet as QUIC (RFC 9000 s.17.2.1).
     ///
     /// # Errors
-    /// Fails if there is no room for it, or if an ID is longer than 255 bytes. Nothing is written
-    /// then.
+    /// Fails if there is no room for the packet, or if an ID is longer than 255 bytes. Nothing is
+    /// written then.
     pub fn write(
         writer: &mut Writer<'_>,
         dcid: &[u8],

@@ -1,5 +1,5 @@
-//! Writes packets: first the header, then frames, then room for the tag. [`OpenPacket::finish`]
-//! fills in the Length.
+//! Writes packets: the caller opens a header, writes frames, and then calls [`OpenPacket::finish`],
+//! which reserves room for the tag and fills in the Length.
 
 use super::protection::{HeaderForm, HeaderMask, MIN_PROTECTED_LEN, Protected};
 use super::{FIXED_BIT, HEADER_FORM, LongKind};
@@ -16,7 +16,7 @@ use core::ops::Range;
 pub struct LongHeader<'a> {
     /// The version.
     pub version: KnownVersion,
-    /// The type, with the token of an Initial.
+    /// The packet type and, for an Initial packet, the token.
     pub kind: LongKind<'a>,
     /// Destination Connection ID.
     pub dcid: ConnectionId,
@@ -39,8 +39,8 @@ pub struct ShortHeader {
     pub fixed_bit: bool,
 }
 
-/// A packet whose header is written. The caller writes frames with the same writer, and then calls
-/// [`OpenPacket::finish`].
+/// A packet whose header has been written. The caller writes the frames with the same writer, and
+/// then calls [`OpenPacket::finish`].
 #[must_use = "the Length is not filled in before `finish`"]
 #[derive(Debug)]
 pub struct OpenPacket {
@@ -54,7 +54,7 @@ pub struct OpenPacket {
 /// Offsets of the parts of a finished packet in the buffer. The packet is not protected yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FinishedPacket {
-    /// The whole packet, tag included.
+    /// The whole packet, including the tag.
     pub packet: Range<usize>,
     /// Length of the header in bytes, including the packet number.
     pub header_len: usize,
@@ -62,15 +62,15 @@ pub struct FinishedPacket {
     packet_number: TruncatedPacketNumber,
 }
 
-/// Reason why a packet cannot be finished. The writer is unchanged.
+/// Reason why a packet cannot be finished. After the error, the writer is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishError {
     /// There is no room for the tag, or the packet was begun with another writer.
     BufferFull,
-    /// Too short for a header protection sample: see [`OpenPacket::padding_needed`].
+    /// The packet has no room for a header protection sample. Add as much padding as
+    /// [`OpenPacket::padding_needed`] returns.
     TooShortToSample,
-    /// The length of the packet does not fit into the Length field, whose size [`LongHeader::open`]
-    /// fixed.
+    /// The packet is too long for the Length field, whose size was chosen in [`LongHeader::open`].
     LengthTooSmall,
 }
 
@@ -90,16 +90,16 @@ impl LongHeader<'_> {
         }
     }
 
-    /// Returns the length of the header in bytes, with a Length field of this size and the packet
-    /// number.
+    /// Returns the length of the header in bytes. It includes the packet number, and a Length field
+    /// of the given size.
     pub fn encoded_len(&self, pn: TruncatedPacketNumber, length: VarIntLen) -> usize {
         Counter::of(|counter| self.encode(counter, pn))
             .saturating_add(length.bytes())
             .saturating_add(pn.len().bytes())
     }
 
-    /// Writes the header. Reserves `length` bytes for the Length field. Two are enough for packets
-    /// up to 16,383 bytes.
+    /// Writes the header, with a Length field of the size `length` that [`OpenPacket::finish`]
+    /// fills in. Two bytes are enough for a length of up to 16,383.
     ///
     /// # Errors
     /// Fails if there is no room for the header. Nothing is written then.
@@ -168,7 +168,8 @@ impl OpenPacket {
         length: Option<(usize, VarIntLen)>,
     ) -> Result<OpenPacket, BufferFull> {
         let pn_offset = writer.position().saturating_sub(start);
-        // Fixed-size arrays compile to one or two stores per length instead of a call that copies.
+        // Arrays of a fixed size compile to one or two store instructions for each length. A slice
+        // would compile to a call of `memcpy`.
         match (packet_number.len(), packet_number.be_bytes()) {
             (PacketNumberLen::One, [.., a]) => writer.bytes(&[a]),
             (PacketNumberLen::Two, [.., a, b]) => writer.bytes(&[a, b]),
@@ -183,13 +184,13 @@ impl OpenPacket {
         self.header.pn_offset().saturating_add(self.packet_number.len().bytes())
     }
 
-    /// Returns the number of bytes from the packet number to the writer's position.
+    /// Returns the number of bytes written since the start of the packet number.
     #[inline]
     fn behind_length(&self, writer: &Writer<'_>) -> usize {
         writer.position().saturating_sub(self.start).saturating_sub(self.header.pn_offset())
     }
 
-    /// Returns the number of bytes of frames written so far.
+    /// Returns the number of bytes that the frames take so far.
     #[inline]
     pub fn payload_len(&self, writer: &Writer<'_>) -> usize {
         writer.position().saturating_sub(self.start).saturating_sub(self.header_len())
@@ -202,7 +203,7 @@ impl OpenPacket {
         MIN_PROTECTED_LEN.saturating_sub(self.behind_length(writer).saturating_add(tag_len))
     }
 
-    /// Reserves room for the AEAD's tag, and fills in the Length.
+    /// Reserves room for the AEAD tag after the frames, and fills in the Length field.
     ///
     /// # Errors
     /// See [`FinishError`].
@@ -248,8 +249,8 @@ impl FinishedPacket {
         self.header
     }
 
-    /// Applies header protection to `packet`, in place. Returns `None` if it is shorter than the
-    /// packet that was written.
+    /// Applies header protection to `packet`, in place. Returns `None` if `packet` is shorter than
+    /// the packet that was written.
     #[inline]
     pub fn protect(&self, packet: &mut [u8], mask: &HeaderMask) -> Option<()> {
         self.header.apply(packet, mask, self.packet_number.len())

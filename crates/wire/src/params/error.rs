@@ -1,4 +1,4 @@
-//! Errors of transport parameters that do not parse.
+//! Errors for transport parameters that cannot be parsed.
 
 use super::ParameterId;
 use crate::TransportErrorCode;
@@ -10,11 +10,11 @@ use core::fmt;
 pub struct ParameterError {
     /// Identifier of the parameter, or `None` if parsing failed before it was known.
     pub id: Option<ParameterId>,
-    /// Defect of the parameter.
+    /// The defect of the parameter.
     pub kind: ParameterErrorKind,
 }
 
-/// Defect of a transport parameter.
+/// The kinds of defects that received transport parameters can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ParameterErrorKind {
     /// The bytes end inside the parameter.
@@ -25,7 +25,7 @@ pub enum ParameterErrorKind {
     Length,
     /// The value is outside of its limits (RFC 9000 s.18.2).
     Value,
-    /// Only a server may send it (RFC 9000 s.18.2).
+    /// A client sent a parameter that only a server may send (RFC 9000 s.18.2).
     FromClient,
     /// A mandatory parameter is missing (RFC 9000 s.7.3).
     Missing,

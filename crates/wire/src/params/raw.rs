@@ -1,11 +1,11 @@
-//! The sequence of transport parameters, without their meaning (RFC 9000 s.18).
+//! Transport parameters as identifiers and uninterpreted values (RFC 9000 s.18).
 
 use super::{ParameterError, ParameterErrorKind};
 use crate::VarInt;
 use crate::cursor::Reader;
 use core::fmt;
 
-/// Identifies a parameter. A peer may send any variable-length integer.
+/// Identifier of a transport parameter. A peer may send any variable-length integer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ParameterId(pub VarInt);
 
@@ -18,8 +18,8 @@ pub struct RawParameter<'a> {
     pub value: &'a [u8],
 }
 
-/// An iterator over the parameters, in the order in which they were received. It ends after the
-/// first parameter that extends beyond the input.
+/// An iterator over transport parameters, in the order in which they were received. It ends after
+/// the first parameter that extends beyond the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawParameters<'a> {
     reader: Reader<'a>,
@@ -38,13 +38,14 @@ macro_rules! ids {
                 }
             }
 
-            /// Returns the index of the parameter in the table of known ones.
+            /// Returns the index of the parameter in the table of known parameters, or `None` if it
+            /// is unknown.
             pub(super) fn index(self) -> Option<u32> {
                 (0u32..).zip([$($value as u64),*]).find(|(_, id)| *id == self.0.get()).map(|(at, _)| at)
             }
         }
 
-        /// The same numbers as `u64` constants, for `match` patterns.
+        /// The identifiers as `u64` constants, which `match` patterns can use.
         pub(super) mod number {
             $(pub(in crate::params) const $name: u64 = $value;)*
         }
@@ -72,11 +73,12 @@ ids! {
     INITIAL_MAX_STREAMS_BIDI = 0x08, "initial_max_streams_bidi";
     /// Streams.
     INITIAL_MAX_STREAMS_UNI = 0x09, "initial_max_streams_uni";
-    /// Exponent, to the base 2, of the unit of ACK Delay fields.
+    /// Exponent of ACK Delay fields: their unit is 2 to the power of this exponent, in
+    /// microseconds.
     ACK_DELAY_EXPONENT = 0x0a, "ack_delay_exponent";
     /// Milliseconds.
     MAX_ACK_DELAY = 0x0b, "max_ack_delay";
-    /// A flag: present or absent.
+    /// A flag: set if the parameter is present.
     DISABLE_ACTIVE_MIGRATION = 0x0c, "disable_active_migration";
     /// Server only.
     PREFERRED_ADDRESS = 0x0d, "preferred_address";
@@ -92,25 +94,25 @@ ids! {
     MAX_DATAGRAM_FRAME_SIZE = 0x20, "max_datagram_frame_size";
     /// The largest path ID that the peer may use (RFC 10069 s.2.1).
     INITIAL_MAX_PATH_ID = 0x3e, "initial_max_path_id";
-    /// A flag: present or absent (RFC 9287).
+    /// A flag: set if the parameter is present (RFC 9287).
     GREASE_QUIC_BIT = 0x2ab2, "grease_quic_bit";
     /// Microseconds (draft-ietf-quic-ack-frequency).
     MIN_ACK_DELAY = 0xff04_de1b, "min_ack_delay";
 }
 
 impl ParameterId {
-    /// True if this crate reads the parameter.
+    /// Returns `true` if this crate interprets the parameter.
     pub const fn is_known(self) -> bool {
         self.name().is_some()
     }
 
-    /// Returns the identifier `31 * n + 27`. These are reserved to test that endpoints ignore
-    /// unknown parameters (RFC 9000 s.18.1). Returns `None` if the identifier exceeds 2^62-1.
+    /// Returns the reserved identifier `31 * n + 27`, or `None` if it exceeds 2^62-1. An endpoint
+    /// sends such parameters to test that its peer ignores unknown ones (RFC 9000 s.18.1).
     pub fn reserved(n: u64) -> Option<Self> {
         VarInt::new(n.checked_mul(31)?.checked_add(27)?).ok().map(ParameterId)
     }
 
-    /// True if the identifier is reserved.
+    /// Returns `true` if the identifier is reserved for such tests: it has the form `31 * n + 27`.
     pub const fn is_reserved(self) -> bool {
         self.0.get() % 31 == 27
     }
@@ -119,7 +121,8 @@ impl ParameterId {
 impl<'a> RawParameters<'a> {
     pub(super) const EMPTY: RawParameters<'static> = RawParameters { reader: Reader::new(&[]) };
 
-    /// Reads `bytes`, the content of the quic_transport_parameters extension.
+    /// Creates an iterator over the parameters in `bytes`, the content of the
+    /// quic_transport_parameters extension.
     pub const fn new(bytes: &'a [u8]) -> Self {
         RawParameters { reader: Reader::new(bytes) }
     }

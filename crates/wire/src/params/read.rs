@@ -9,18 +9,18 @@ use super::{
 use crate::cursor::Reader;
 use crate::{ConnectionId, PathId, ResetToken, Side, StreamCount, VarInt};
 
-/// Number of unknown parameters that are remembered to find duplicates. Later ones are compared
-/// only with these, so that a long list takes linear time.
+/// Number of unknown parameters that are remembered to detect duplicates. Further unknown
+/// parameters are compared only with these, so that a long list takes linear time.
 const COMPARED_UNKNOWN: usize = 32;
 
-/// Set of the parameters read so far, to find duplicates.
+/// Set of the parameters that have been read so far, to detect duplicates.
 struct Seen {
     known: u32,
     unknown: [Option<ParameterId>; COMPARED_UNKNOWN],
 }
 
 impl Seen {
-    /// Adds `id` to the set. Returns whether it was in the set before.
+    /// Adds `id` to the set. Returns `true` if the set already contained it.
     fn again(&mut self, id: ParameterId) -> bool {
         if let Some(index) = id.index() {
             let bit = 1u32.checked_shl(index).unwrap_or(0);
@@ -42,7 +42,7 @@ impl Seen {
     }
 }
 
-/// The parameters that only a server may send, as read so far.
+/// The parameters that only a server may send, as far as they have been read.
 #[derive(Default)]
 struct ServerOnly {
     original_destination_connection_id: Option<ConnectionId>,
@@ -84,7 +84,7 @@ impl<'a> TransportParameters<'a> {
                 parameters.take(parameter).map_err(error)?;
             }
         }
-        // RFC 9000 s.7.3
+        // RFC 9000 s.7.3: this parameter is mandatory.
         parameters.initial_source_connection_id =
             source_id.ok_or(missing(ParameterId::INITIAL_SOURCE_CONNECTION_ID))?;
         if sender == Side::Server {
@@ -94,7 +94,7 @@ impl<'a> TransportParameters<'a> {
         Ok(parameters)
     }
 
-    /// Reads one parameter that both ends may send. Ignores an unknown one.
+    /// Reads one parameter that both sides may send. Ignores an unknown parameter.
     fn take(&mut self, parameter: RawParameter<'a>) -> Result<(), ParameterErrorKind> {
         let value = parameter.value;
         let limits = ParameterErrorKind::Value;
@@ -152,7 +152,7 @@ impl<'a> TransportParameters<'a> {
         Ok(())
     }
 
-    /// Checks the conditions that concern more than one parameter.
+    /// Checks the conditions that involve more than one parameter.
     pub(super) fn check_together(&self, sender: Side) -> Result<(), ParameterError> {
         let error = |id| ParameterError { id: Some(id), kind: ParameterErrorKind::Value };
         // draft-ietf-quic-ack-frequency s.3
@@ -179,8 +179,8 @@ impl<'a> TransportParameters<'a> {
 }
 
 impl ServerOnly {
-    /// Reads one parameter that only a server may send. Returns `false` if `parameter` is not one
-    /// of these.
+    /// Reads one parameter that only a server may send. Returns `false` if `parameter` is any other
+    /// parameter.
     fn take(&mut self, parameter: RawParameter<'_>) -> Result<bool, ParameterErrorKind> {
         let value = parameter.value;
         match parameter.id.0.get() {
@@ -219,7 +219,7 @@ const fn missing(id: ParameterId) -> ParameterError {
     ParameterError { id: Some(id), kind: ParameterErrorKind::Missing }
 }
 
-/// Reads a variable-length integer. Fails if bytes follow it.
+/// Reads a value that consists of one variable-length integer. Fails if bytes follow the integer.
 fn read_integer(value: &[u8]) -> Result<VarInt, ParameterErrorKind> {
     let mut reader = Reader::new(value);
     let integer = reader.varint().map_err(|_| ParameterErrorKind::Length)?;

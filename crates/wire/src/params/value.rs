@@ -1,4 +1,4 @@
-//! Parameter values with limits (RFC 9000 s.18.2, RFC 9368 s.3).
+//! Values of transport parameters that have limits (RFC 9000 s.18.2, RFC 9368 s.3).
 
 use super::ParameterErrorKind;
 use crate::cursor::{BufferFull, Reader, Sink, UnexpectedEnd};
@@ -7,25 +7,25 @@ use crate::{ConnectionId, ResetToken, VarInt, Version};
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use core::time::Duration;
 
-/// The largest UDP payload that an endpoint accepts, in bytes. At least 1200.
+/// The largest UDP payload that an endpoint accepts, in bytes. It is at least 1200.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MaxUdpPayloadSize(VarInt);
 
-/// Exponent of ACK Delay fields, at most 20. The value of such a field is multiplied by two to the
-/// power of this exponent.
+/// Exponent of ACK Delay fields, at most 20. The receiver multiplies the value of such a field by 2
+/// to the power of this exponent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AckDelayExponent(u8);
 
-/// Longest delay of an acknowledgement. Less than 2^14 milliseconds.
+/// Maximum time for which an endpoint delays an acknowledgement. It is less than 2^14 milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MaxAckDelay(u16);
 
-/// Number of connection IDs that an endpoint stores. At least 2.
+/// Maximum number of the peer's connection IDs that an endpoint stores. It is at least 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ActiveConnectionIdLimit(VarInt);
 
 impl MaxUdpPayloadSize {
-    /// Returns `None` if `bytes` is less than 1200.
+    /// Creates a size. Returns `None` if `bytes` is less than 1200.
     pub fn new(bytes: VarInt) -> Option<Self> {
         (bytes.get() >= 1200).then_some(MaxUdpPayloadSize(bytes))
     }
@@ -37,14 +37,14 @@ impl MaxUdpPayloadSize {
 }
 
 impl Default for MaxUdpPayloadSize {
-    /// Returns 65527, the largest UDP payload.
+    /// Returns 65527, the largest possible UDP payload.
     fn default() -> Self {
         MaxUdpPayloadSize(VarInt::from_u32(65527))
     }
 }
 
 impl AckDelayExponent {
-    /// Returns `None` if the exponent exceeds 20.
+    /// Creates an exponent. Returns `None` if it exceeds 20.
     pub fn new(exponent: u8) -> Option<Self> {
         (exponent <= 20).then_some(AckDelayExponent(exponent))
     }
@@ -63,7 +63,7 @@ impl Default for AckDelayExponent {
 }
 
 impl MaxAckDelay {
-    /// Returns `None` if `ms` is 2^14 or more.
+    /// Creates a delay. Returns `None` if `ms` is 2^14 or more.
     pub fn from_millis(ms: u16) -> Option<Self> {
         (ms < 1 << 14).then_some(MaxAckDelay(ms))
     }
@@ -87,7 +87,7 @@ impl Default for MaxAckDelay {
 }
 
 impl ActiveConnectionIdLimit {
-    /// Returns `None` if the limit is less than 2.
+    /// Creates a limit. Returns `None` if it is less than 2.
     pub fn new(limit: VarInt) -> Option<Self> {
         (limit.get() >= 2).then_some(ActiveConnectionIdLimit(limit))
     }
@@ -105,8 +105,8 @@ impl Default for ActiveConnectionIdLimit {
     }
 }
 
-/// Addresses at which a server prefers to be reached, with the connection ID to use there (RFC 9000
-/// s.9.6).
+/// The addresses at which a server prefers to be reached, and the connection ID to use there (RFC
+/// 9000 s.9.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreferredAddress {
     ipv4: Option<SocketAddrV4>,
@@ -116,9 +116,9 @@ pub struct PreferredAddress {
 }
 
 impl PreferredAddress {
-    /// Returns `None` if the connection ID is empty. The address 0.0.0.0:0 or \[::\]:0 means that
-    /// the server has no address of that family. The flow label and the scope of an IPv6 address
-    /// are not sent.
+    /// Creates a preferred address. Returns `None` if the connection ID is empty. The address
+    /// 0.0.0.0:0 or \[::\]:0 means that the server has no address of that family. The flow label
+    /// and the scope ID of an IPv6 address are not sent.
     pub fn new(
         ipv4: Option<SocketAddrV4>,
         ipv6: Option<SocketAddrV6>,
@@ -183,7 +183,7 @@ impl PreferredAddress {
     }
 }
 
-/// The chosen version and the supported ones (RFC 9368 s.3). None of them is zero.
+/// The chosen version and the supported versions (RFC 9368 s.3). No version in it is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VersionInformation<'a> {
     chosen: Version,
@@ -191,9 +191,10 @@ pub struct VersionInformation<'a> {
 }
 
 impl<'a> VersionInformation<'a> {
-    /// Returns `None` if a version is zero. `available` must be in order of preference.
+    /// Creates version information. `available` must be in order of preference. Returns `None` if a
+    /// version is zero.
     pub fn new(chosen: Version, available: Versions<'a>) -> Option<Self> {
-        // RFC 9368 s.4
+        // RFC 9368 s.4: a version of zero is an error.
         let legal = chosen != Version::NEGOTIATION && !available.contains(Version::NEGOTIATION);
         legal.then_some(VersionInformation { chosen, available })
     }

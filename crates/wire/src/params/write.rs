@@ -8,10 +8,10 @@ use crate::VarInt;
 use crate::cursor::{BufferFull, Counter, Sink, Writer};
 
 impl RawParameter<'_> {
-    /// Writes one parameter, for example of an extension, or a reserved one.
+    /// Writes one transport parameter, for example a reserved one or one of an extension.
     ///
     /// # Errors
-    /// Fails if there is no room for it. Nothing is written then.
+    /// Fails if there is no room for the parameter. Nothing is written then.
     pub fn write(&self, writer: &mut Writer<'_>) -> Result<(), BufferFull> {
         writer.atomically(|writer| {
             writer.varint(self.id.0)?;
@@ -26,9 +26,10 @@ impl TransportParameters<'_> {
         Counter::of(|counter| self.encode(counter))
     }
 
-    /// Writes all known parameters that differ from their defaults. Extensions add their own with
-    /// [`RawParameter::write`], each once. The caller must ensure that the values are legal in
-    /// combination (`min_ack_delay`, and the versions of a client).
+    /// Writes all known parameters that differ from their defaults. An extension adds its own
+    /// parameters with [`RawParameter::write`], each of them once. The caller must ensure that the
+    /// combination of values is legal: `min_ack_delay` must not exceed `max_ack_delay`, and a
+    /// client's supported versions must include the chosen one.
     ///
     /// # Errors
     /// Fails if there is no room for the parameters. Nothing is written then.

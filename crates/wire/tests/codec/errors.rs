@@ -1,5 +1,5 @@
-//! Tests of malformed input, of the error code to close with, and of the frames permitted in each
-//! packet.
+//! Tests that malformed input is rejected with the right error code, and that each frame type is
+//! accepted only in the packets that may contain it.
 
 use crate::support::hex;
 use equic_wire::TransportErrorCode as Code;
@@ -16,7 +16,7 @@ fn frame_errors() {
         ("4001", TypeNotShortest, Code::PROTOCOL_VIOLATION),
         ("80000000", TypeNotShortest, Code::PROTOCOL_VIOLATION),
         ("40", Truncated, Code::FRAME_ENCODING_ERROR),
-        // ACK frames in which the first range, a gap, or another range goes below zero.
+        // These ACK frames have a first range, a gap, or another range that goes below zero.
         ("0205000006", NegativePacketNumber, Code::FRAME_ENCODING_ERROR),
         ("02050001040000", NegativePacketNumber, Code::FRAME_ENCODING_ERROR),
         ("02050001000303", NegativePacketNumber, Code::FRAME_ENCODING_ERROR),
@@ -41,7 +41,7 @@ fn frame_errors() {
         ("3102", Truncated, Code::FRAME_ENCODING_ERROR),
     ];
     for (bytes, kind, code) in rows {
-        // A valid PING frame comes first, so the malformed frame is not at the start.
+        // A valid PING frame precedes the malformed frame, which therefore is not at the start.
         let payload = [vec![1], hex(bytes)].concat();
         let mut frames = Frames::new(&payload).expect("it is not empty");
         assert_eq!(frames.next(), Some(Ok(Frame::Ping)));
@@ -55,7 +55,8 @@ fn frame_errors() {
 
 #[test]
 fn frame_edges_that_are_legal() {
-    // Frames at the limits: 2^60 streams, data up to 2^62-1, packet numbers down to 0.
+    // These frames are exactly at the limits: 2^60 streams, data up to offset 2^62-1, and packet
+    // numbers down to 0.
     for bytes in ["12d000000000000000", "0e04fffffffffffffffe01aa", "0205000005", "02050001020100"]
     {
         let payload = hex(bytes);
@@ -77,7 +78,8 @@ fn frame_padding_is_counted_in_one_piece() {
 
 #[test]
 fn frame_of_an_unknown_type_is_for_the_extension() {
-    // The payload is PING, a frame of an extension (type 0x2f5a, one integer), PING.
+    // The payload is a PING frame, a frame of an extension (type 0x2f5a, with one integer), and
+    // another PING frame.
     let payload = hex("016f5a4a0101");
     let mut frames = Frames::new(&payload).unwrap();
     assert_eq!(frames.next(), Some(Ok(Frame::Ping)));
@@ -90,7 +92,8 @@ fn frame_of_an_unknown_type_is_for_the_extension() {
     assert_eq!(frames.next(), None);
 }
 
-/// Checks the properties of each frame type against RFC 9000 table 3 and the extensions' sections.
+/// Checks the properties of each frame type against RFC 9000 table 3, and against the
+/// specifications of the extensions.
 #[test]
 fn frame_types_permitted_by_packet_type() {
     // (types, packets, [ack-eliciting, in flight, probing, flow controlled])

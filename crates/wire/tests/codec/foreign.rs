@@ -1,4 +1,4 @@
-//! Comparison with other implementations on the same bytes.
+//! Compares this crate with other implementations of QUIC on the same bytes.
 
 use crate::support::check;
 use crate::support::strategies::{bytes, connection_id, stream_count, varint};
@@ -25,8 +25,8 @@ fn varint_equals_octets() {
     });
 }
 
-/// quinn reads parameters that this crate wrote. It writes them again in its own order with an
-/// additional reserved parameter, and this crate must read the same values from that.
+/// quinn reads transport parameters that this crate wrote. quinn writes them again, in its own
+/// order and with an additional reserved parameter. This crate must read the same values from them.
 #[test]
 fn param_through_quinn() {
     let integers = proptest::array::uniform6(varint());
@@ -55,7 +55,7 @@ fn param_through_quinn() {
         let unknown = read.unknown().count();
         assert!(read.unknown().all(|parameter| parameter.id.is_reserved()));
         assert!(unknown <= 1, "{read:?}");
-        // The length is that of the parameters without the reserved one that quinn adds.
+        // `encoded_len` does not include the reserved parameter that quinn has added.
         let mut known = vec![0; read.encoded_len()];
         read.write(&mut Writer::new(&mut known)).expect("as long as it says");
         read = TransportParameters::parse(&known, Side::Server).expect("it is legal");

@@ -1,5 +1,5 @@
-//! Frames, parameter and error codes of multipath QUIC (RFC 10069), compared with bytes that were
-//! written by hand from its figures.
+//! Tests the frames, the transport parameter and the error codes of multipath QUIC (RFC 10069). The
+//! expected bytes were written by hand from the figures of the RFC.
 
 use crate::support::hex;
 use equic_wire::frame::{
@@ -101,8 +101,8 @@ fn multipath_frame_bytes() {
 
 #[test]
 fn multipath_path_ack() {
-    // Path 2 acknowledges 20 to 17, then leaves out two numbers, then acknowledges 14. The ACK
-    // delay is 100 units.
+    // On path 2, packets 20 to 17 are acknowledged, 16 and 15 are missing, and 14 is acknowledged.
+    // The ACK Delay field is 100.
     let bytes = hex("3e02144064010301 00".replace(' ', "").as_str());
     let Frame::PathAck(path_ack) = only(&bytes) else { panic!("not a PATH_ACK") };
     assert_eq!(path_ack.path_id, PathId::new(2));
@@ -119,8 +119,8 @@ fn multipath_path_ack() {
 
 #[test]
 fn multipath_path_ack_with_ecn_counts() {
-    // Path 2^32-1 acknowledges packet 5 without delay. The counts are 3 packets with ECT(0), 1 with
-    // ECT(1) and 64 with CE.
+    // On path 2^32-1, packet 5 is acknowledged without delay. The ECN counts are 3 packets with
+    // ECT(0), 1 with ECT(1) and 64 with CE.
     let bytes = hex("3fc0000000ffffffff050000000301 4040".replace(' ', "").as_str());
     let Frame::PathAck(path_ack) = only(&bytes) else { panic!("not a PATH_ACK") };
     let counts = EcnCounts { ect0: varint(3), ect1: varint(1), ce: varint(64) };
@@ -131,7 +131,7 @@ fn multipath_path_ack_with_ecn_counts() {
     write_path_ack(&mut writer, PathId::MAX, [range(5, 5)], VarInt::ZERO, Some(counts))
         .expect("it fits");
     assert_eq!(writer.written(), bytes);
-    // If the buffer is one byte smaller, nothing is written.
+    // Nothing is written into a buffer that is one byte too small.
     let mut less = [0; 16];
     let mut writer = Writer::new(&mut less[..bytes.len() - 1]);
     let ack = write_path_ack(&mut writer, PathId::MAX, [range(5, 5)], VarInt::ZERO, Some(counts));
@@ -200,8 +200,7 @@ fn multipath_param() {
     assert_eq!(parse("3e00").expect_err("no integer").kind, ParameterErrorKind::Length);
     assert_eq!(parse("3e01013e0101").expect_err("twice").kind, ParameterErrorKind::Duplicate);
 
-    // The parameter is written whenever it is set, whatever its value, because its presence enables
-    // multipath.
+    // The parameter is written even if its value is 0, because its presence enables multipath.
     let mut set = TransportParameters::client(ConnectionId::new(&[1, 2, 3, 4]).unwrap());
     for (id, bytes) in
         [(PathId::ZERO, "3e01000f0401020304"), (PathId::new(4), "3e01040f0401020304")]

@@ -1,4 +1,5 @@
-//! Transport parameters: every legal set survives a round trip, and illegal sets are rejected.
+//! Tests that every legal set of transport parameters survives a round trip, and that illegal sets
+//! are rejected.
 
 use crate::support::strategies::*;
 use crate::support::{check, hex, laws};
@@ -95,12 +96,12 @@ fn param_round_trip_of_any_legal_set() {
     });
 }
 
-/// Returns the mandatory parameters of a client, and those in `hexadecimal`.
+/// Returns encoded parameters: those that a client must send, followed by `hexadecimal`.
 fn client_with(hexadecimal: &str) -> Vec<u8> {
     [hex("0f0401020304"), hex(hexadecimal)].concat()
 }
 
-/// Returns the mandatory parameters of a server, and those in `hexadecimal`.
+/// Returns encoded parameters: those that a server must send, followed by `hexadecimal`.
 fn server_with(hexadecimal: &str) -> Vec<u8> {
     [hex("00020506"), client_with(hexadecimal)].concat()
 }
@@ -154,7 +155,8 @@ fn param_errors() {
         ("0d0101", Side::Server, id(ParameterId::PREFERRED_ADDRESS), Length),
     ];
     for (bytes, sender, id, kind) in rows {
-        // In the first row, a server sends a client's set, which has no parameters of a server.
+        // In the first row, a server sends the parameters of a client. So the parameters that a
+        // server must send are missing.
         let bytes = match (sender, bytes) {
             (Side::Server, "") | (Side::Client, _) => client_with(bytes),
             (Side::Server, _) => server_with(bytes),
@@ -188,7 +190,7 @@ fn param_preferred_address() {
     ] {
         assert_eq!(error_of(&server_with(&illegal), Side::Server).kind, kind, "{illegal}");
     }
-    // RFC 9000 s.18.2: forbidden for a server without a connection ID.
+    // RFC 9000 s.18.2: a server with an empty connection ID must not send a preferred address.
     let bytes = [hex("000205060f00"), hex(&preferred_address("04aabbccdd"))].concat();
     let error = error_of(&bytes, Side::Server);
     assert_eq!(error.id, Some(ParameterId::PREFERRED_ADDRESS));

@@ -1,5 +1,5 @@
-//! Checks the properties of the fuzz targets on random bytes, and on valid input with a few changed
-//! bytes.
+//! Checks the same properties as the fuzz targets. The inputs are random bytes, and valid input in
+//! which a few bytes are changed.
 //!
 //! `EQUIC_CASES` is the number of inputs, `EQUIC_SEED` the seed.
 
@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngCore, SeedableRng};
 
-/// Valid frames to start from. Each is a whole payload.
+/// Payloads of valid frames, which the test changes.
 const PAYLOADS: [&str; 11] = [
     "011f1e0000000000",
     "0241f40a0203010540640701",
@@ -26,8 +26,8 @@ const PAYLOADS: [&str; 11] = [
     "7e7805020103c0ffee5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a7e794100077e7a087e7b087e7c090a",
 ];
 
-/// Valid parameters to start from. Those with an original_destination_connection_id are of a
-/// server, the others of a client.
+/// Valid transport parameters, which the test changes. Those with an
+/// original_destination_connection_id are a server's, and the others are a client's.
 const PARAMETERS: [&str; 4] = [
     "00083132333435363738010480007530030245c0040481000000080240640f043132333410000210000000000000000000000000000000001b06677265617365",
     "0f000504801000000604801000000704801000000901030a01050b0240640c000e0108c0000000ff04de1b0243e8",
@@ -51,7 +51,7 @@ fn mutate(rng: &mut StdRng, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Returns one of `valid`, or random bytes, with a few changes.
+/// Returns random bytes, or a copy of one or two of `valid`, with a few bytes changed.
 fn input(rng: &mut StdRng, valid: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = if rng.random_ratio(1, 4) {
         let mut bytes = vec![0; rng.random_range(0..80)];
@@ -66,7 +66,7 @@ fn input(rng: &mut StdRng, valid: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Checks `law` with many inputs, and prints the input that breaks it.
+/// Checks that `law` holds for many inputs. If an input breaks it, prints that input and panics.
 fn hold(law: Law, seed: u64, default_cases: u32, valid: &[Vec<u8>]) {
     let mut rng = StdRng::seed_from_u64(seed);
     for index in 0..cases(default_cases) {
@@ -97,10 +97,10 @@ fn random_parameters() {
     hold(laws::transport_parameters, seed(), 100_000, &PARAMETERS.map(hex));
 }
 
-/// A property that holds for any bytes.
+/// A check of a property that must hold for any bytes. It panics if the property does not hold.
 type Law = fn(&[u8]);
 
-/// Runs the seed inputs of the fuzz targets.
+/// Checks the properties with the seed inputs of the fuzz targets.
 #[test]
 fn seeds_of_the_fuzz_targets() {
     let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds");

@@ -13,7 +13,7 @@ use equic_wire::{
 
 const TAG_LEN: usize = 16;
 
-/// Returns the named test vector of a version.
+/// Returns the packet with this name from the test vectors of a version.
 fn vector(version: KnownVersion, name: &str) -> Vec<u8> {
     let text = match version {
         KnownVersion::V1 => include_str!("../vectors/v1.txt"),
@@ -78,7 +78,8 @@ fn packet_number_encodings_of_appendix_a_2() {
     assert_eq!((sent.len(), sent.bits()), (PacketNumberLen::Three, 0xace8fe));
 }
 
-/// Checks the lengths around each limit of "more than twice as large a range" (RFC 9000 s.17.1).
+/// RFC 9000 s.17.1: the encoding must cover "more than twice as large a range". Checks the chosen
+/// length on both sides of each limit.
 #[test]
 fn packet_number_encodings_at_the_edges() {
     use PacketNumberLen::{Four, One, Three, Two};
@@ -92,8 +93,8 @@ fn packet_number_encodings_at_the_edges() {
     assert_eq!((first(0), first(126), first(127)), (Some(One), Some(One), Some(Two)));
 }
 
-/// Decodes packet numbers at both ends of the range, where a candidate has no neighbour (RFC 9000
-/// A.3).
+/// Decodes packet numbers near 0 and near 2^62-1, where one of the candidates of RFC 9000 A.3 does
+/// not exist.
 #[test]
 fn packet_number_decodings_at_the_edges() {
     let restore = |largest: Option<u64>, bits: &str, len| {
@@ -137,7 +138,8 @@ fn packet_client_initials_of_the_appendices() {
         assert_eq!(unprotected.packet_number().restore(None), Some(number(2)));
         assert_eq!(unprotected.check_reserved_bits(), Ok(()));
 
-        // Writes the packet again: header, ciphertext without its tag, tag, header protection.
+        // Writes the packet again: header, ciphertext without its tag, tag, and header protection.
+        // The result must be the original packet.
         let mut buffer = vec![0; 1200];
         let mut writer = Writer::new(&mut buffer);
         let written = LongHeader {

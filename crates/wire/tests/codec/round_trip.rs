@@ -1,4 +1,5 @@
-//! Every legal value survives a round trip, and every proper prefix of its encoding is an error.
+//! Tests that every legal value survives a round trip, and that every truncated encoding is an
+//! error.
 
 use crate::support::strategies::*;
 use crate::support::{check, laws};
@@ -19,8 +20,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::num::NonZeroUsize;
 
-/// Checks that the frame reads back, that its length is as declared, and that no proper prefix of
-/// it parses.
+/// Checks that the frame is the same after it is written and read, that `encoded_len` is its
+/// length, and that every truncated encoding is an error.
 fn law_of_frame(frame: &Frame<'_>) {
     let mut buffer = vec![0; frame.encoded_len()];
     let mut writer = Writer::new(&mut buffer);
@@ -63,8 +64,8 @@ fn varint_round_trip() {
 
 #[test]
 fn packet_number_round_trip() {
-    // The peer has received any packet from `acked` to the one before this packet. It must be able
-    // to restore the number.
+    // The largest packet number that the peer has received is `acked`, or any number up to the one
+    // before this packet. In each case, it must be able to restore the number.
     check((varint(), 1..1u64 << 31, any::<u64>()), |(acked, ahead, seen)| {
         let Some(sent) = PacketNumber::new(acked.get() + ahead) else { return };
         let acked = PacketNumber::from(acked);
@@ -205,7 +206,7 @@ fn ack_holds_as_many_ranges_as_fit() {
         assert!(ack.ranges().eq(ranges.iter().copied()));
         assert_eq!((ack.raw_delay(), ack.ecn()), (delay, ecn));
         law_of_frame(&frame);
-        // Checks the same for a PATH_ACK frame.
+        // The same properties must hold for a PATH_ACK frame.
         let path_id = PathId::new(room as u32);
         law_of_frame(&Frame::PathAck(PathAck { path_id, ack }));
         let bytes = writer.written().to_vec();

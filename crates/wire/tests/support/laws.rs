@@ -1,5 +1,6 @@
-//! Properties of arbitrary bytes. The bytes may fail to parse, but a value that was parsed, written
-//! and parsed again must be the same. The fuzz targets check the same properties.
+//! Checks of properties that must hold for any bytes. The bytes may be invalid. But if they can be
+//! parsed, the value must be the same after it is written and parsed again. The fuzz targets use
+//! the same checks.
 
 use equic_wire::frame::{Frame, Frames, PathAck, write_ack, write_path_ack};
 use equic_wire::packet::{
@@ -9,7 +10,7 @@ use equic_wire::packet::{
 use equic_wire::params::TransportParameters;
 use equic_wire::{Side, VarIntLen, Writer};
 
-/// Checks a UDP payload. The first two bytes select the parse options.
+/// Checks a UDP payload. The first two bytes of the input select the parse options.
 pub(crate) fn datagram(bytes: &[u8]) {
     let Some(([dcid_len, greased], payload)) = bytes.split_first_chunk() else { return };
     let dcid_len = usize::from(dcid_len % 23);
@@ -38,7 +39,7 @@ fn one(bytes: &[u8], options: ParseOptions) -> Packet<'_> {
     packet
 }
 
-/// Writes the packet again, with a header protection mask of zeros.
+/// Writes a parsed packet again. The header protection mask is all zeros, so it changes nothing.
 fn rewrite_long(long: &LongPacket<'_>, options: ParseOptions) {
     assert!(long.protected().sample(long.bytes()).is_some());
     let mut plain = long.bytes().to_vec();
@@ -112,7 +113,7 @@ fn rewrite_version_negotiation(vn: &VersionNegotiation<'_>, options: ParseOption
     assert_eq!(one(writer.written(), options), Packet::VersionNegotiation(*vn));
 }
 
-/// Checks the payload of a packet.
+/// Checks the frames in the payload of a packet.
 pub(crate) fn frames(payload: &[u8]) {
     let Ok(mut frames) = Frames::new(payload) else { return };
     let mut before = payload.len();
@@ -175,7 +176,8 @@ fn rewrite_frame(frame: &Frame<'_>) {
     }
 }
 
-/// Checks the content of the quic_transport_parameters extension, as sent by either end.
+/// Checks the content of the quic_transport_parameters extension, once as sent by a client and once
+/// as sent by a server.
 pub(crate) fn transport_parameters(bytes: &[u8]) {
     for sender in [Side::Client, Side::Server] {
         let Ok(parameters) = TransportParameters::parse(bytes, sender) else { continue };

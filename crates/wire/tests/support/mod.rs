@@ -8,7 +8,8 @@ use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use rand::Rng;
 
-/// Returns the seed from EQUIC_SEED, or a new one. Prints it in both cases.
+/// Returns the seed from the environment variable EQUIC_SEED, or a new one. Prints the seed in both
+/// cases, so that a failure can be repeated.
 pub(crate) fn seed() -> u64 {
     let seed = match std::env::var("EQUIC_SEED") {
         Ok(seed) => seed.parse().expect("EQUIC_SEED is a number"),
@@ -18,7 +19,7 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
-/// Returns the number of cases from EQUIC_CASES, or `default`.
+/// Returns the number of cases from the environment variable EQUIC_CASES, or `default`.
 pub(crate) fn cases(default: u32) -> u32 {
     match std::env::var("EQUIC_CASES") {
         Ok(cases) => cases.parse().expect("EQUIC_CASES is a number"),
@@ -26,7 +27,8 @@ pub(crate) fn cases(default: u32) -> u32 {
     }
 }
 
-/// Checks `law` with values of `strategy`, and shrinks a value that breaks it.
+/// Checks that `law` holds for values of `strategy`. If a value breaks it, searches for a simpler
+/// value that also does.
 pub(crate) fn check<S: Strategy>(strategy: S, law: impl Fn(S::Value)) {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed().to_le_bytes());

@@ -1,4 +1,4 @@
-//! Strategies that generate every legal value.
+//! Proptest strategies that generate every legal value.
 
 use equic_wire::frame::{AckRange, EcnCounts};
 use equic_wire::packet::LongKind;
@@ -10,7 +10,8 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-/// Returns values of every encoded length, including the limits of each.
+/// Generates integers of every encoded length, including the smallest and the largest of each
+/// length.
 pub(crate) fn varint() -> impl Strategy<Value = VarInt> {
     let edge = |value: u64| Just(VarInt::new(value).unwrap());
     let up_to =
@@ -55,7 +56,7 @@ pub(crate) fn version() -> impl Strategy<Value = KnownVersion> {
     prop_oneof![Just(KnownVersion::V1), Just(KnownVersion::V2)]
 }
 
-/// Returns a packet type. Only an Initial uses the token.
+/// Returns the packet type with this index. Only an Initial packet uses the token.
 pub(crate) fn long_kind<'a>(index: u8, token: &'a [u8]) -> LongKind<'a> {
     match index % 3 {
         0 => LongKind::Initial { token },
@@ -69,7 +70,7 @@ pub(crate) fn ecn() -> impl Strategy<Value = Option<EcnCounts>> {
     option::of(counts.prop_map(|(ect0, ect1, ce)| EcnCounts { ect0, ect1, ce }))
 }
 
-/// Returns ranges from the largest to the smallest, with a gap between any two.
+/// Generates ACK ranges in descending order, with a gap between any two.
 pub(crate) fn ack_ranges() -> impl Strategy<Value = Vec<AckRange>> {
     let step = prop_oneof![0..4u64, 0..200u64, 0..1_000_000u64];
     (varint(), vec((step.clone(), step), 1..40)).prop_map(|(largest, steps)| {

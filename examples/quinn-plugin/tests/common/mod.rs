@@ -1,4 +1,4 @@
-//! A client and a server of quinn on loopback, and a relay between them that drops packets.
+//! Connects a client and a server of quinn on loopback, through a relay that drops packets.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -10,10 +10,10 @@ use quinn_plugin::Controllers;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use tokio::net::UdpSocket;
 
-/// The top of the repository.
+/// The top folder of the repository.
 pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Compiles a plugin in the same way as for eQUIC, and packs it into a bundle.
+/// Compiles a plugin with eQUIC's plugin tools, and packs it into a bundle.
 pub(crate) fn bundle(manifest: &str, source: &Path) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let object = folder.path().join("object.o");
@@ -26,7 +26,7 @@ pub(crate) fn bundle(manifest: &str, source: &Path) -> Vec<u8> {
 pub(crate) struct Done {
     /// The sender's final congestion window, as quinn reports it.
     pub(crate) window: u64,
-    /// Datagrams that the relay dropped.
+    /// Number of datagrams that the relay dropped.
     pub(crate) dropped: u64,
 }
 
@@ -60,8 +60,8 @@ fn configs(transport: TransportConfig) -> (ServerConfig, ClientConfig) {
     (ServerConfig::with_crypto(Arc::new(server)), client)
 }
 
-/// Forwards datagrams between one client and the server. After the first 50 datagrams of the
-/// client, it drops every `drop`th.
+/// Forwards datagrams between a client and the server. After the first 50 datagrams from the
+/// client, drops one in every `drop` datagrams.
 async fn relay(socket: UdpSocket, server: SocketAddr, drop: Option<u64>, dropped: Arc<AtomicU64>) {
     let mut buffer = vec![0; 65_536];
     let (mut client, mut seen) = (None, 0);
@@ -79,14 +79,14 @@ async fn relay(socket: UdpSocket, server: SocketAddr, drop: Option<u64>, dropped
             Some(server)
         };
         if let Some(to) = to {
-            // A datagram that the system does not accept is lost, as on any network.
+            // If the system does not accept a datagram, it is lost, as on any network.
             let _ = socket.send_to(&buffer[..length], to).await;
         }
     }
 }
 
-/// Sends `bytes` from a client with these congestion controllers. The server must receive them
-/// unchanged.
+/// Sends `bytes` bytes from a client with these congestion controllers. Checks that the server
+/// receives them unchanged.
 pub(crate) async fn transfer(controllers: Controllers, bytes: usize, drop: Option<u64>) -> Done {
     let mut transport = TransportConfig::default();
     transport.congestion_controller_factory(Arc::new(controllers));
@@ -112,7 +112,8 @@ pub(crate) async fn transfer(controllers: Controllers, bytes: usize, drop: Optio
     let mut stream = connection.open_uni().await.unwrap();
     stream.write_all(&payload).await.unwrap();
     stream.finish().unwrap();
-    // All bytes are acknowledged here, so the controller has been notified of all of them.
+    // At this point, all bytes are acknowledged, and the controller has been notified about all of
+    // them.
     assert_eq!(stream.stopped().await.unwrap(), None);
     let server_side = receiving.await.unwrap();
     let window = connection.stats().path.cwnd;

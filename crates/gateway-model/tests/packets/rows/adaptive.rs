@@ -1,4 +1,4 @@
-//! Section 8, adaptive: services that ask for tokens only under load.
+//! Tests of policy.md section 8, adaptive Retry: services that require tokens only under load.
 
 use super::retry::{RETRY_V1, START_MS, bringing, bytes, proved, token};
 use super::{C4, attempt, full, v4};
@@ -8,8 +8,8 @@ use crate::packets::script::{Expected, SECOND, Script, case};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::{Rate, RetryPolicy, Service};
 
-/// Makes the service ask for tokens for ten seconds after too many Initials came without a token.
-/// The limit is four at once, and then one per second.
+/// Configures adaptive Retry. Four connection attempts without a token are allowed at once, and
+/// then one per second. Above that, the service requires tokens for ten seconds.
 fn adapt(service: &mut Service) {
     service.retry = RetryPolicy::Adaptive;
     service.retry_above = Rate::per_second(1, 4);
@@ -20,13 +20,13 @@ fn adaptive(what: &str) -> Script {
     case(what).service(adapt)
 }
 
-/// Returns a script in which the service has already begun to ask for tokens.
+/// Returns a script in which the service already requires tokens.
 fn begun(what: &str) -> Script {
     let calm = (0..4).fold(adaptive(what), |script, n| script.packet(v4(attempt(n)), New));
     calm.packet(v4(full()), RetrySent)
 }
 
-/// Returns an Initial whose Destination Connection ID is too short for the choice of a client.
+/// Returns an Initial packet whose Destination Connection ID is shorter than a client may choose.
 fn short_id() -> Packet {
     v4(initial().dcid(&[1; 7]).fill(1200).build())
 }
@@ -108,7 +108,7 @@ fn asking() -> Vec<Script> {
 }
 
 fn to_and_fro() -> Vec<Script> {
-    // Sends four Initials, which is the limit. One more would exceed it.
+    // Sends four Initial packets, which is the limit. One more would exceed it.
     let four = |script: Script| (0..4).fold(script, |script, n| script.packet(v4(attempt(n)), New));
     let every = |script: Script, ns: u64, times: usize| {
         (0..times).fold(script, |script, _| script.wait(ns).packet(v4(full()), RetrySent))

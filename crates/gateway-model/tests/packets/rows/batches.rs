@@ -1,4 +1,4 @@
-//! Section 1: batches, and packets without an Ethernet header.
+//! Tests of policy.md section 1: batches, and packets without an Ethernet header.
 
 use super::ids::KNOWN;
 use super::{C4, S4, attempt, full, v4, v6};
@@ -13,7 +13,7 @@ pub(super) fn rows() -> Vec<Script> {
     [classes(), charges(), ids(), shapes(), without_ethernet()].concat()
 }
 
-/// Returns this number of short header packets of 1,200 bytes each.
+/// Returns `count` packets with a short header, each 1,200 bytes long.
 fn shorts(count: usize) -> Vec<Vec<u8>> {
     vec![short(1200); count]
 }
@@ -208,7 +208,7 @@ fn ids() -> Vec<Script> {
     ]
 }
 
-/// Packets that are not a batch, although the kernel reports a segment length for them.
+/// Tests of packets that are not batches, although the kernel reports a segment length for them.
 fn shapes() -> Vec<Script> {
     let arrival = Arrival { no_ethernet: false, segment: 600 };
     let as_batch =

@@ -1,4 +1,5 @@
-//! Section 3, rule 10: packets after a 0-RTT or Handshake packet.
+//! Tests of policy.md section 3, rule 10: packets that follow a 0-RTT or Handshake packet in the
+//! same datagram.
 
 use super::{v4, v6};
 use crate::packets::quic::*;

@@ -1,4 +1,4 @@
-//! Section 1, fragments.
+//! Tests of policy.md section 1: IP fragments.
 
 use super::{full, v4, v6};
 use crate::packets::frame::*;
@@ -17,12 +17,13 @@ pub(super) fn rows() -> Vec<Script> {
     [first(), hidden(), later(), matching()].concat()
 }
 
-/// Returns the first 1,000 bytes of a datagram with a short header packet of 1,400 bytes.
+/// Returns a first fragment: 1,000 bytes of a datagram that contains a short-header packet of 1,400
+/// bytes.
 fn half() -> Packet {
     v4(short(992)).udp_len(1408).fragment(1, 0, true)
 }
 
-/// Returns a long header that ends after 2 bytes of the Source Connection ID.
+/// Returns a long header that is cut off after 2 bytes of the Source Connection ID.
 fn cut_id() -> Vec<u8> {
     let mut header = initial().version(UNKNOWN).build();
     header.truncate(17);
@@ -30,8 +31,8 @@ fn cut_id() -> Vec<u8> {
 }
 
 fn first() -> Vec<Script> {
-    // The identification differs from that of `half`, which must be the last one in the seeds that
-    // are made from these rows.
+    // This identification differs from that of `half`, because `half` must be the last packet in
+    // the seeds that are made from these rows.
     let fragment = |payload: Vec<u8>| v4(payload).udp_len(1408).fragment(9, 0, true);
     let small = |len: u16| v4(short(1000)).udp_len(len).fragment(9, 0, true);
     vec![
@@ -83,9 +84,10 @@ fn first() -> Vec<Script> {
     ]
 }
 
-/// First fragments that do not contain the destination port.
+/// Tests of first fragments that end before the destination port.
 fn hidden() -> Vec<Script> {
-    // Returns the first `n` bytes after the IPv6 header of a chain that leads to an Initial.
+    // Truncates a packet to its IPv6 header and the next `n` bytes. Without the cut, the packet
+    // would be an Initial.
     let cut = |packet: Packet, n: usize| packet.ip_len(n as u16).cut(14 + 40 + n);
     let first = || v6(full()).udp_len(1308).fragment(1, 0, true);
     let options = |length_field, count| first().extension(DESTINATION_OPTIONS, length_field, count);

@@ -1,4 +1,4 @@
-//! Section 1: the frames that are for a service.
+//! Tests of policy.md section 1: which frames are for a service.
 
 use super::{S4, S6, full, v4, v6};
 use crate::packets::frame::*;
@@ -60,7 +60,7 @@ fn ipv4() -> Vec<Script> {
     ]
 }
 
-/// Returns 8,000 bytes that begin with an Initial.
+/// Returns 8,000 bytes that begin with an Initial packet.
 fn jumbo() -> Vec<u8> {
     crate::packets::quic::initial().fill(8000).build()
 }
@@ -150,7 +150,7 @@ fn ipv6() -> Vec<Script> {
     ]
 }
 
-/// Source addresses that no host has.
+/// Tests of source addresses that no host can have.
 fn sources() -> Vec<Script> {
     let from4 = |source: &str| udp(&format!("{source}:1000"), S4, full());
     let from6 = |source: &str| udp(&format!("[{source}]:1000"), S6, full());

@@ -1,4 +1,4 @@
-//! Section 2, steps 16 and 17: handshakes in progress, short connection IDs.
+//! Tests of policy.md section 2, steps 16 and 17: handshakes in progress, and short connection IDs.
 
 use super::{S4, attempt, full, v4, v6};
 use crate::packets::frame::udp;
@@ -7,7 +7,7 @@ use crate::packets::script::{SECOND, Script, case};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::Rate;
 
-/// Returns a script with a service that refuses a second attempt.
+/// Returns a script with a service that admits one connection attempt and refuses a second one.
 fn one(what: &str) -> Script {
     case(what).service(|service| service.new_per_source = Rate::per_second(1, 1))
 }
@@ -158,8 +158,8 @@ fn expiry() -> Vec<Script> {
     ]
 }
 
-/// The second flight of an attempt that the table has lost. It goes to a short connection ID that
-/// the server chose.
+/// Tests of the later packets of an attempt that the table of handshakes has lost. They have a
+/// short connection ID, which the server chose.
 fn forgotten() -> Vec<Script> {
     let brief = |what: &str| case(what).service(|service| service.handshake_ns = SECOND);
     vec![

@@ -1,4 +1,4 @@
-//! Section 10: verification of connection IDs.
+//! Tests of policy.md section 10: verification of connection IDs.
 
 use super::{C4, S4, attempt, full, v4, v6};
 use crate::packets::frame::*;
@@ -8,8 +8,8 @@ use equic_gateway::reason::Reason::*;
 use equic_gateway_model::{QuotaPolicy, Rate, RetryPolicy};
 use equic_token::{Clock, Epoch, IdFormat, Key, KeyRing};
 
-/// A connection ID that was made with the ring of the scripts, for server 5 and worker 0. It was
-/// computed with another implementation of SipHash.
+/// A connection ID that was made with the key ring of the scripts, for server 5 and worker 0. It
+/// was computed with another implementation of SipHash.
 pub(super) const KNOWN: [u8; 12] =
     [0x4b, 0x5, 0x0, 0xe, 0x1d, 0x2c, 0x3b, 0x4a, 0xea, 0x68, 0xf6, 0x50];
 
@@ -22,12 +22,12 @@ fn format() -> IdFormat {
     IdFormat::new(12, 2).unwrap()
 }
 
-/// Returns the `n`th connection ID that a server made with a ring.
+/// Returns the `n`th connection ID that a server made with the key ring.
 pub(super) fn id_of(ring: &KeyRing, n: u128) -> Vec<u8> {
     id_at(ring, 5, n)
 }
 
-/// Returns the `n`th connection ID that the server in a slot made with a ring.
+/// Returns the `n`th connection ID that the server in slot `place` made with the key ring.
 pub(super) fn id_at(ring: &KeyRing, place: u8, n: u128) -> Vec<u8> {
     format().seal(ring, &[place, 0], n).unwrap().as_bytes().to_vec()
 }
@@ -40,7 +40,7 @@ pub(super) fn another_ring(epoch: u8) -> KeyRing {
     KeyRing::new(Clock::Monotonic, Epoch::new(epoch).unwrap(), Key::from_bytes([8; 16]))
 }
 
-/// Returns a connection ID whose first byte was changed after its check value was computed.
+/// Returns a connection ID with the first byte `first`, which does not match the ID's check value.
 fn beginning(first: u8) -> Vec<u8> {
     let mut id = id(1);
     id[0] = first;
@@ -57,7 +57,7 @@ fn short_headers() -> Vec<Script> {
         id[at] ^= 1;
         v4(short_to(&id, 30))
     };
-    // The length does not matter, because the check needs only the header.
+    // The length of the fragment does not matter, because the check reads only the header.
     let fragment = |len| v4(short_to(&id(1), len)).udp_len(1308).fragment(1, 0, true);
     vec![
         case("by default, IDs are not checked").packet(v4(short(30)), Established),

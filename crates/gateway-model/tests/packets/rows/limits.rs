@@ -1,5 +1,5 @@
-//! Section 2, steps 10 to 12 and 18 to 21: quotas and rates, and changes of these while the gateway
-//! runs.
+//! Tests of policy.md section 2, steps 10 to 12 and 18 to 21: quotas and rates, and changes of
+//! these while the gateway runs.
 
 use super::{S4, attempt, full, v4, v6};
 use crate::packets::frame::udp;

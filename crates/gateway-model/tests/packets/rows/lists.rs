@@ -1,4 +1,4 @@
-//! Section 2, step 4: deny and allow lists.
+//! Tests of policy.md section 2, step 4: deny and allow lists.
 
 use super::{attempt, full, v4, v6};
 use crate::packets::frame::udp;

@@ -1,6 +1,7 @@
-//! The tables: packets and expected results, row by row in the order of docs/policy.md.
+//! The packet tables: packets with their expected results, row by row in the order of
+//! docs/policy.md.
 //!
-//! `tests/data_plane/tables.rs` runs every row on the model and on the real program.
+//! `tests/data_plane/tables.rs` runs every row on the model and on the real XDP program.
 
 mod adaptive;
 mod batches;
@@ -27,7 +28,7 @@ use super::frame::{Packet, udp};
 use super::quic::initial;
 use super::script::Script;
 
-/// A client and the server, in each family.
+/// Addresses of a client and the server, for each address family.
 const C4: &str = "192.0.2.1:1000";
 const S4: &str = "10.0.0.1:443";
 const C6: &str = "[2001:db8::1]:1000";
@@ -78,7 +79,7 @@ fn full() -> Vec<u8> {
     initial().fill(1200).build()
 }
 
-/// Returns an Initial. Each `n` gives a different attempt.
+/// Returns an Initial packet. Each `n` gives a different connection attempt.
 fn attempt(n: u8) -> Vec<u8> {
     initial().scid(&[n; 5]).dcid(&[n; 8]).fill(1200).build()
 }

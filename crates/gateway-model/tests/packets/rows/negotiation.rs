@@ -1,4 +1,4 @@
-//! Section 9: services that answer unknown versions.
+//! Tests of policy.md section 9: services that answer unknown versions with Version Negotiation.
 
 use super::ids::id;
 use super::retry::{bytes, proved};
@@ -9,8 +9,8 @@ use crate::packets::script::{Expected, SECOND, Script, case};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::{Override, QuotaPolicy, Rate, RetryPolicy, TakenVersions};
 
-/// The answers to `unknown()`: over IPv4, and over IPv6 with two VLAN tags from a service that
-/// accepts only version 1. They were computed with another implementation.
+/// The expected answers to `unknown()`: over IPv4, and over IPv6 with two VLAN tags from a service
+/// that accepts only version 1. They were computed with another implementation.
 const BOTH: &str = "\
     02000000000202000000000108004500003c0000400040116eaf0a000001c000020101bb03e80028a8bdc00000000005\
     500102030408d001020304050607000000016b3343cfda0a0a0a";
@@ -19,13 +19,13 @@ const V1_ONLY: &str = "\
     0db800000000000000000000000101bb03e80024f90ec00000000005500102030408d00102030405060700000001da0a\
     0a0a";
 
-/// The answer to a packet whose version is the reserved version in BOTH. It contains another
-/// reserved version.
+/// The expected answer to a packet whose version is the reserved version in BOTH. It must contain
+/// another reserved version.
 const OTHER: &str = "\
     02000000000202000000000108004500003c0000400040116eaf0a000001c000020101bb03e8002866ddc00000000005\
     500102030408d001020304050607000000016b3343cf2afafafa";
-/// The answer over IPv6 to a packet with the longest connection IDs, up to the first ID in the
-/// answer.
+/// The beginning of the expected answer over IPv6 to a packet with the longest connection IDs. It
+/// ends with the first ID in the answer.
 const LONGEST: &str = "\
     02000000000202000000000186dd6000000002191140fd00000000000000000000000000000120010db8000000000000\
     00000000000101bb03e802192466c000000000ff";
@@ -46,7 +46,7 @@ fn unknown() -> Vec<u8> {
     of(UNKNOWN)
 }
 
-/// Returns a packet with 529 bytes of UDP payload.
+/// Returns a packet with the longest connection IDs, which has 529 bytes of UDP payload.
 fn longest() -> Vec<u8> {
     let versions = bytes("000000016b3343cfcacacaca");
     [bytes(LONGEST), vec![0xcc; 255], vec![255], vec![0xcd; 255], versions].concat()
@@ -155,7 +155,7 @@ fn what_is_not() -> Vec<Script> {
     ]
 }
 
-/// Packets of versions 1 and 2 to services that do not accept these versions.
+/// Tests of packets of version 1 or 2 to services that do not accept this version.
 fn versions() -> Vec<Script> {
     use TakenVersions::{V1, V2};
     let one = |packet: Long| v4(packet.fill(1200).build());

@@ -1,4 +1,4 @@
-//! Section 13: limits by prefix.
+//! Tests of policy.md section 13: limits for particular prefixes.
 
 use super::{C4, S4, S6, attempt, full, v4, v6};
 use crate::packets::frame::udp;
@@ -7,7 +7,7 @@ use crate::packets::script::{Expected, SECOND, Script, case};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::{Override, QuotaPolicy, Rate, RetryPolicy, Service};
 
-/// Returns an override for a prefix. It sets no limit.
+/// Returns an override for a prefix that does not set any limit yet.
 fn own(prefix: &str) -> Override {
     let (addr, len) = prefix.split_once('/').unwrap();
     Override {

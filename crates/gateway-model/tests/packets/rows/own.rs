@@ -1,4 +1,5 @@
-//! Addresses of the host: section 8, "Who is answered", and section 1, "Packets that pass through".
+//! Tests of the host's own addresses: policy.md section 8, "Who is answered", and section 1,
+//! "Packets that pass through".
 
 use super::ids::KNOWN;
 use super::{C4, S4, full, v4, v6};
@@ -13,18 +14,19 @@ const GROUP_MAC: [u8; 6] = [3, 0, 0, 0, 0, 1];
 const BROADCAST_MAC: [u8; 6] = [0xff; 6];
 /// An address that this host does not have.
 const ELSEWHERE: &str = "198.51.100.9:443";
-/// Another address that this host does not have, which a service names.
+/// Another address that this host does not have. A listener of a service has this address.
 const NAMED: &str = "198.51.100.80:443";
 
-/// Returns two addresses and a broadcast address, with one link-layer address.
+/// Returns the addresses of a host: two IP addresses, a broadcast address, and one link-layer
+/// address.
 fn own() -> Own {
     let addrs = ["10.0.0.1", "fd00::1"].map(|addr| addr.parse().unwrap()).into();
     let broadcasts = vec!["10.0.0.255".parse().unwrap()];
     Own { addrs, broadcasts, macs: vec![SERVER_MAC], transit: false }
 }
 
-/// Returns a script with a service that answers in every way. A second service names an address
-/// behind the host.
+/// Returns a script with a service that uses all three kinds of answers. A listener of a second
+/// service has an address behind the host.
 fn answering(what: &str) -> Script {
     let change = |service: &mut Service| {
         service.retry = RetryPolicy::Always;
@@ -48,7 +50,8 @@ fn established(address: &str) -> Packet {
     udp(C4, address, short_to(&KNOWN, 30))
 }
 
-/// Expects that the gateway sends none of the three kinds of answers.
+/// Sends three packets that normally get three kinds of answers. After `change`, the gateway must
+/// answer none of them.
 fn unanswered(script: Script, change: impl Fn(Packet) -> Packet, address: &str) -> Script {
     script
         .packet(change(to(address)), Unproved)

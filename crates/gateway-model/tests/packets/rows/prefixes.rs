@@ -1,4 +1,4 @@
-//! Section 12: rates of new connections for the prefixes of a source.
+//! Tests of policy.md section 12: rates of new connections for the prefixes that contain a source.
 
 use super::{S4, S6, attempt, full, v4, v6};
 use crate::packets::frame::{Packet, udp};
@@ -16,7 +16,7 @@ fn burst(burst: u64) -> Rate {
     Rate::per_second(1, burst)
 }
 
-/// Returns an opening from an address.
+/// Returns a packet from an address that opens a connection.
 fn from(address: &str, n: u8) -> Packet {
     match address.contains(':') {
         true => udp(&format!("[{address}]:1000"), S6, attempt(n)),
@@ -28,7 +28,7 @@ pub(super) fn rows() -> Vec<Script> {
     [lengths(), order(), spared(), services()].concat()
 }
 
-/// For each prefix length: two addresses in one prefix, and one address in the next prefix.
+/// For each prefix length, tests two addresses in one prefix and one address in the next prefix.
 fn lengths() -> Vec<Script> {
     type Level = fn(&mut PrefixRates) -> &mut Rate;
     let levels: [(&str, Level, [&str; 3]); 6] = [

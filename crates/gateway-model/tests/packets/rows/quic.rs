@@ -1,4 +1,4 @@
-//! Section 3: the first packet of a datagram.
+//! Tests of policy.md section 3: the first packet of a datagram.
 
 use super::{full, v4, v6};
 use crate::packets::quic::*;
@@ -43,7 +43,7 @@ fn invariants() -> Vec<Script> {
         bytes.truncate(len);
         v4(bytes)
     };
-    // First byte, version and DCID length are 6 bytes. Then follow 8 bytes of DCID, the SCID
+    // First byte, version and DCID length take 6 bytes. Then follow 8 bytes of DCID, the SCID
     // length, and 5 bytes of SCID.
     vec![
         case("long header of 1 byte").packet(cut(initial(), 1), Truncated),
@@ -122,8 +122,8 @@ fn lengths() -> Vec<Script> {
             .packet(left(initial().token_len(5000)), SmallInitial),
         case("Token Length beyond the datagram").packet(token_len(5000), BadLength),
         case("Token Length 2^62-1").packet(token_len((1 << 62) - 1), BadLength),
-        // The invariant header has 20 bytes and the Token Length has 2, so 1178 of the 1200 bytes
-        // are left.
+        // The invariant header takes 20 bytes and the Token Length takes 2, so 1178 of the 1200
+        // bytes are left.
         case("token to the end: no Length").packet(token_len(1178), Truncated),
         case("token beyond the end by one").packet(token_len(1179), BadLength),
         case("Initial with a token").packet(v4(initial().token(300).fill(1200).build()), New),

@@ -1,4 +1,4 @@
-//! Section 14: packets of connections whose server is dead.
+//! Tests of policy.md section 14: packets of connections whose server is dead.
 
 use super::ids::{KNOWN, another_ring, id, id_at, id_of};
 use super::retry::bytes;
@@ -9,30 +9,30 @@ use crate::packets::script::{Expected, SECOND, Script, case, ring};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::{QuotaPolicy, Rate, Service};
 
-/// The answer over IPv4 to a packet of 30 bytes whose connection ID is KNOWN. All parts of it were
-/// computed with other implementations.
+/// The expected answer over IPv4 to a packet of 30 bytes whose connection ID is KNOWN. All parts of
+/// the answer were computed with other implementations.
 const OF_30: &str = "\
     0200000000020200000000010800450000360000400040116eb50a000001c000020101bb03e8002253ed51e0b1ff294b\
     a808823bbd99254eb7c2749dded0bc04ef9fe8ea";
-/// The answer to the same packet one nanosecond later.
+/// The expected answer to the same packet one nanosecond later.
 const OF_30_LATER: &str = "\
     0200000000020200000000010800450000370000400040116eb40a000001c000020101bb03e80023d28678655e65fa5a\
     c10b65c7bbbd99254eb7c2749dded0bc04ef9fe8ea";
-/// The answer to the shortest packet that the gateway answers.
+/// The expected answer to the shortest packet that the gateway answers.
 const OF_22: &str = "\
     0200000000020200000000010800450000310000400040116eba0a000001c000020101bb03e8001d58ac51e0b1ff29bd\
     99254eb7c2749dded0bc04ef9fe8ea";
-/// The answer to the same packet if it was sent to another service.
+/// The expected answer to the same packet if it is sent to another service.
 const OF_22_TO_DNS: &str = "\
     0200000000020200000000010800450000310000400040116eba0a000001c000020101bb03e8001d6fbe51e0b1ff29f3\
     b2dc90c663f821c28fe04f7018cecf";
-/// The answer to a packet of 1200 bytes over IPv6 with two VLAN tags.
+/// The expected answer to a packet of 1200 bytes over IPv6 with two VLAN tags.
 const LONGEST: &str = "\
     02000000000202000000000188a800078100000786dd6000000000391140fd0000000000000000000000000000012001\
     0db800000000000000000000000101bb03e80039580a51e0b1ff294ba808823b3473921c09d716a6ebb6da768856f0d4\
     2487df7e23b529bd99254eb7c2749dded0bc04ef9fe8ea";
 
-/// Returns a script with a service that answers for dead servers, and without any live server.
+/// Returns a script with a service that answers in the name of dead servers. No server is alive.
 fn dead(what: &str) -> Script {
     alive(what).all_dead()
 }
@@ -48,7 +48,7 @@ fn unknown() -> Packet {
     v4(padded(&[initial().version(UNKNOWN)], 1200))
 }
 
-/// Returns a packet of a dead server's connection. Its client is not C4.
+/// Returns a packet of a connection whose server is dead, from another client than C4.
 fn from(client: &str) -> Packet {
     udp(client, S4, short_to(&KNOWN, 30))
 }

@@ -1,4 +1,4 @@
-//! Section 8: services that ask clients to validate their addresses.
+//! Tests of policy.md section 8: services that make clients validate their addresses.
 
 use super::{C4, C6, S4, attempt, full, v4, v6};
 use crate::packets::frame::*;
@@ -13,8 +13,8 @@ pub(super) const START_MS: u64 = START / MILLISECOND;
 /// The connection ID that a Retry packet gave to the client.
 const RETRY_ID: [u8; 8] = [0x8e; 8];
 
-/// The answers to `full()` over IPv4, and to a packet of version 2 over IPv6 with two VLAN tags.
-/// They were computed with other implementations of AES-GCM and SipHash.
+/// The expected answers to `full()` over IPv4, and to a packet of version 2 over IPv6 with two VLAN
+/// tags. They were computed with other implementations of AES-GCM and SipHash.
 pub(super) const RETRY_V1: &str = "\
     0200000000020200000000010800450000900000400040116e5b0a000001c000020101bb03e8007cbd2ff00000000105\
     500102030408f292de48af1afe0a08d001020304050607000000000000000000000000120000000f4240040003e80000\
@@ -36,7 +36,8 @@ fn asking(what: &str) -> Script {
     case(what).service(|service| service.retry = RetryPolicy::Always)
 }
 
-/// Returns a token that a ring made at this time, for a client that got this connection ID.
+/// Returns a token that was made with a key ring at the time `issued`, for a client that got the
+/// connection ID `id`.
 fn token_of(ring: &KeyRing, client: &str, id: &[u8], issued: u64) -> Vec<u8> {
     let [original, id] = [&DCID[..], id].map(|id| ConnectionId::new(id).unwrap());
     RetryToken::new(client.parse().unwrap(), original, id, issued).seal(ring).unwrap().to_vec()
@@ -46,12 +47,13 @@ pub(super) fn token(client: &str, issued: u64) -> Vec<u8> {
     token_of(&ring(), client, &RETRY_ID, issued)
 }
 
-/// Returns an Initial with a token. Its Destination Connection ID is that of the Retry packet.
+/// Returns an Initial packet with a token. Its Destination Connection ID is the one from the Retry
+/// packet.
 pub(super) fn bringing(token: &[u8]) -> Vec<u8> {
     initial().dcid(&RETRY_ID).with_token(token).fill(1200).build()
 }
 
-/// Returns the Initial of a client with a validated address. It has the `n`th SCID.
+/// Returns an Initial packet with a valid token and the `n`th Source Connection ID.
 pub(super) fn proved(n: u8) -> Vec<u8> {
     let token = token(C4, START_MS);
     initial().dcid(&RETRY_ID).scid(&[n; 5]).with_token(&token).fill(1200).build()
@@ -199,7 +201,7 @@ fn who_is_asked() -> Vec<Script> {
     ]
 }
 
-/// Packets that belong to an attempt with a valid token, and packets that do not.
+/// Tests of packets that belong to an attempt with a valid token, and of packets that do not.
 fn attempts() -> Vec<Script> {
     let good = token(C4, START_MS);
     let to =

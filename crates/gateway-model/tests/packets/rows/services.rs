@@ -1,4 +1,4 @@
-//! Section 1: listeners and dry runs.
+//! Tests of policy.md section 1: listeners and dry runs.
 
 use super::{C4, C6, full, v4, v6};
 use crate::packets::frame::udp;
@@ -8,8 +8,8 @@ use Expected::{Of, Untouched, Verdict};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::Service;
 
-/// Returns a service that drops more than the default service, so that a verdict shows which of the
-/// two was applied.
+/// Returns a service that drops more than the default service. So the verdict shows which of the
+/// two services was applied.
 fn strict() -> Service {
     Service { refuse_unknown_versions: true, require_fixed_bit: true, ..Service::default() }
 }

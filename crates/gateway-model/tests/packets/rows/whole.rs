@@ -1,4 +1,4 @@
-//! Section 11: limits of a whole service.
+//! Tests of policy.md section 11: limits of a whole service.
 
 use super::ids::id;
 use super::{C4, S4, S6, attempt, full, v4, v6};
@@ -8,7 +8,7 @@ use crate::packets::script::{Expected, SECOND, Script, case};
 use equic_gateway::reason::Reason::*;
 use equic_gateway_model::{FragmentPolicy, Rate, RetryPolicy, Service};
 
-/// The address of another client than that of `v4`.
+/// The address of a client that is not the client of `v4`.
 const OTHER: &str = "198.51.100.7:1000";
 
 pub(super) fn rows() -> Vec<Script> {
@@ -83,8 +83,8 @@ fn packets() -> Vec<Script> {
     ]
 }
 
-/// Returns a script with a service in which unknown senders share `burst` packets at once, and then
-/// one per second.
+/// Returns a script with a service in which all unknown sources together may send `burst` packets
+/// at once, and then one per second.
 fn sharing(what: &str, burst: u64) -> Script {
     case(what).service(|service| {
         service.unproven_per_service = Rate::per_second(1, burst);
@@ -155,8 +155,8 @@ fn unknown_senders() -> Vec<Script> {
     ]
 }
 
-/// Packets of unknown senders to services that treat these differently from known senders. No
-/// packet may create an entry for its sender.
+/// Tests of packets from unknown sources to services that treat these differently from known
+/// sources. No such packet may create a table entry for its source.
 pub(crate) fn strangers() -> Vec<Script> {
     let id = || id(1);
     let checking = |what: &str| case(what).service(|service| service.check_ids = true);
