@@ -39,6 +39,7 @@ struct Equic {
 }
 
 #[derive(Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one value, in `main`")]
 enum Command {
     /// Drop abusive traffic to a QUIC server in the kernel
     #[command(subcommand)]

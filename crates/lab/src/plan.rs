@@ -27,7 +27,7 @@ pub fn ipv4_range() -> Ipv4Net {
     Ipv4Net::new_assert(Ipv4Addr::new(IPV4_BASE[0], IPV4_BASE[1], 0, 0), 16)
 }
 
-/// Host number of the bridge, for [`mac`]. No client has this number.
+/// The lab's IPv6 range, fd65:7175:6963::/48 (a unique local prefix, RFC 4193).
 pub fn ipv6_range() -> Ipv6Net {
     let [a, b, c] = IPV6_BASE;
     Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, 0, 0, 0, 0, 0), 48)

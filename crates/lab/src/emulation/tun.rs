@@ -73,7 +73,7 @@ fn open(name: &str) -> io::Result<File> {
         *to = from as libc::c_char;
     }
     request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
-    // How long the answer was awaited, in seconds.
+    // SAFETY: the request lives during the call and has the type that TUNSETIFF expects.
     if unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) } < 0 {
         return Err(io::Error::last_os_error());
     }

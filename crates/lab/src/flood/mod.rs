@@ -97,7 +97,7 @@ pub struct Limits {
 /// A flood, ready to run.
 #[derive(Debug, Clone)]
 pub struct Flood {
-    /// Description of a flood that is ready to run.
+    /// The target: an address of the lab.
     pub target: SocketAddr,
     /// Address and port of the target, which must be in the lab.
     pub origin: Origin,

@@ -76,7 +76,7 @@ impl EcnValidation {
         matches!(self.state, EcnState::Testing | EcnState::Capable)
     }
 
-    /// Returns the state of ECN validation.
+    /// Records that a marked packet was sent.
     pub(crate) fn on_marked_sent(&mut self) {
         self.marked += 1;
         if self.state == EcnState::Testing && self.marked - self.before >= TESTING_PACKETS {

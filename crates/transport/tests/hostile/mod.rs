@@ -433,7 +433,7 @@ impl Case {
         Some(())
     }
 
-    /// Change bytes of packets that the attacker would have sent anyway.
+    /// Stops sending and waits until the connection ends by itself.
     fn end(&mut self) {
         self.exchange();
         self.application(0x20);

@@ -21,7 +21,7 @@ const IDLE_ROUNDS: u32 = 3;
 /// backup path would slow down the others.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Figures {
-    /// State of one path of the connection, as the controllers of the other paths need it.
+    /// Congestion window in bytes.
     pub window: u64,
     /// Smoothed round-trip time of the path.
     pub rtt: Duration,
