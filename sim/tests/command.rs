@@ -429,7 +429,7 @@ fn a_full_disk_is_told() {
     assert!(said.contains("No space left") && said.contains("_server.sqlog"), "{said}");
 }
 
-/// `equic sim` must start `equic-sim`. `make build` puts `equic` into the same directory.
+/// `equic-lab sim` must start `equic-sim`. `make build` puts both into the same directory.
 #[test]
 fn equic_lab_sim_is_this_program() {
     let lab = Path::new(EQUIC_SIM).with_file_name("equic-lab");
