@@ -11,7 +11,7 @@ use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics, NewRenoConfig};
 
 use crate::host::{Abi, Context, WORDS, least};
-use crate::{PluginCall, Controllers, OPERATIONS, Path, at};
+use crate::{Controllers, OPERATIONS, Path, PluginCall, at};
 
 /// Initial congestion window, in datagrams (RFC 9002 s.7.2).
 const INITIAL: u64 = 10;

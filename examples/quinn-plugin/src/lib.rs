@@ -186,7 +186,10 @@ impl Controllers {
 
     /// Returns the same factory, with a listener. It is called for each call of a plugin function
     /// that replaces an operation, in the thread in which quinn runs.
-    pub fn with_listener(self, listener: impl Fn(&PluginCall) + Send + Sync + 'static) -> Controllers {
+    pub fn with_listener(
+        self,
+        listener: impl Fn(&PluginCall) + Send + Sync + 'static,
+    ) -> Controllers {
         Controllers { listener: Some(Arc::new(listener)), ..self }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use common::{ROOT, bundle, transfer};
 use equic_transport::operation::{Field, Operation};
-use quinn_plugin::{PluginCall, Controllers, Error};
+use quinn_plugin::{Controllers, Error, PluginCall};
 
 /// Returns a bundle with the plugin of this name in `plugins/`.
 fn of_the_tree(name: &str) -> Vec<u8> {
