@@ -330,7 +330,7 @@ fn guide_to_connection_ids() {
     let Some(mut guide) = Guide::open("how-to/connection-ids", &[]) else { return };
     guide.write("equic.toml", CONFIG);
     guide.starts_line("equic gateway run --config equic.toml", GATEWAY);
-    guide.starts_line("equic serve --gateway", "serving HTTP/3 on ");
+    guide.starts_line("equic serve --listen '[::]:443' --gateway", "serving HTTP/3 on ");
     guide.types("equic gateway status");
     guide.types_all(2, "equic gateway set");
     guide.end();
