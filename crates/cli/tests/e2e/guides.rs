@@ -468,6 +468,6 @@ fn guide_to_comparisons_of_builds() {
     let verdict = finish(guide.shell(&compare, ""));
     // The two builds are equal, but random noise may make one look worse.
     assert!(matches!(verdict.code, Some(0 | 1)), "{verdict:?}");
-    assert!(verdict.stdout.contains("download"), "{verdict:?}");
+    assert!(verdict.stdout.contains("Download"), "{verdict:?}");
     guide.end();
 }
