@@ -2,8 +2,8 @@
 //! their peers, and the plugins that they accept from them.
 //!
 //! * [`ExchangeArgs`] has the options, and creates the QUIC extension from them.
-//! * [`lists`]: lists of plugins to offer, by the peer's address.
-//! * [`standing`]: the state of each plugin. [`writer`] prints it to standard output without
+//! * `lists`: lists of plugins to offer, by the peer's address.
+//! * `standing`: the state of each plugin. `writer` prints it to standard output without
 //!   blocking a connection.
 
 mod lines;
