@@ -89,7 +89,7 @@ test-kernels: root setup #lab test the XDP program on Debian's kernels in QEMU; 
 	@scripts/kernels.sh
 
 .PHONY: check-lab oracle-linux
-check-lab: root setup build #lab compare completion times in the simulator and and in real time: at most 10 % difference (a minute)
+check-lab: root setup build #lab compare completion times in the simulator and in real time: at most 10 % difference (a minute)
 	@sim/oracle/lab.py target/release
 
 # QUICK=1: run each case once

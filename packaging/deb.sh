@@ -1,8 +1,12 @@
 #!/bin/bash
-# Makes out/equic_VERSION_ARCH.deb and out/equic-lab_VERSION_ARCH.deb of what is built: `make install` and `make install-lab`
-# into a folder each, stripped and described. Prints their paths.
-# Usage: packaging/deb.sh   (PROFILE, CARGO_TARGET_DIR, COMMAND and LAB_COMMAND, the files that become /usr/bin/equic and
-# /usr/bin/equic-lab, as for make; EQUIC_DEB_COMPRESSION from 0, fast, to 9, small)
+# Makes out/equic_VERSION_ARCH.deb and out/equic-lab_VERSION_ARCH.deb from the built files. Installs
+# each package into its own folder with `make install` and `make install-lab`, strips it, adds its
+# control files, and prints the path of the package.
+# Usage: packaging/deb.sh
+# Variables, as for make:
+#   PROFILE, CARGO_TARGET_DIR  where the built files are
+#   COMMAND, LAB_COMMAND       files to install as /usr/bin/equic and /usr/bin/equic-lab
+#   EQUIC_DEB_COMPRESSION      from 0 (fast) to 9 (small)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 umask 022
@@ -11,14 +15,14 @@ version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 architecture=$(dpkg --print-architecture)
 libdir=/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
 maintainer=${EQUIC_MAINTAINER:-eQUIC authors <equic@users.noreply.github.com>}
-# The same tree gives the same package.
+# The same tree always gives the same package.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
 export SOURCE_DATE_EPOCH
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# install_into TARGET PACKAGE: what `make TARGET` installs, in the folder of the package.
+# install_into TARGET PACKAGE: runs `make TARGET`, which installs into the package's folder.
 install_into() {
 	make --no-print-directory --silent "$1" DESTDIR="$work/$2" PREFIX=/usr LIBDIR="$libdir" \
 		ZSHDIR=/usr/share/zsh/vendor-completions PROFILE="${PROFILE:-release}" >/dev/null
@@ -26,7 +30,7 @@ install_into() {
 	gzip -9n "$work/$2"/usr/share/man/man1/*.1
 }
 
-# document PACKAGE: licences and changes. Debian's copyright file says what the licences' files do.
+# document PACKAGE: adds the changelog, and replaces the licence files by Debian's copyright file.
 document() {
 	local doc=$work/$1/usr/share/doc/$1
 	mkdir -p "$doc"
@@ -42,18 +46,18 @@ document() {
 	gzip -9nc "$work/changelog" >"$doc/changelog.gz"
 }
 
-# depends PACKAGE FILE...: the packages that have the libraries of these files.
+# depends PACKAGE FILE...: prints the Debian packages with the libraries that these files need.
 depends() {
 	local package=$1 found
 	shift
 	mkdir -p "$work/debian"
 	printf 'Source: equic\nPackage: %s\nArchitecture: any\n' "$package" >"$work/debian/control"
 	found=$(cd "$work" && dpkg-shlibdeps -O "$@" 2>"$work/shlibdeps.log" | sed -n 's/^shlibs:Depends=//p') || true
-	[ -n "$found" ] || { cat "$work/shlibdeps.log" >&2; echo "deb: which libraries does it need?" >&2; exit 1; }
+	[ -n "$found" ] || { cat "$work/shlibdeps.log" >&2; echo "deb: cannot find the packages of the libraries that it needs (log above)" >&2; exit 1; }
 	echo "$found"
 }
 
-# build PACKAGE: with the fields of its control file from standard input.
+# build PACKAGE: builds the package. Reads more fields of its control file from standard input.
 build() {
 	local root=$work/$1 package=out/$1_${version}_$architecture.deb
 	mkdir -p "$root/DEBIAN"

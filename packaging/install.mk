@@ -1,5 +1,6 @@
-# Installing: `make install PREFIX=/usr/local DESTDIR=`, and `make install-lab` for the laboratory's commands. What is built by
-# then is installed, so that `sudo make install` compiles nothing; the C side is crates/capi's.
+# `make install PREFIX=/usr/local DESTDIR=` installs the product, and `make install-lab` installs the
+# laboratory's commands. Both install files that are already built, so `sudo make install` compiles
+# nothing. The makefile of crates/capi installs the C library.
 PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
 LIBDIR ?= $(PREFIX)/lib
@@ -17,24 +18,27 @@ DESTDIR ?=
 TARGET ?= $(if $(CARGO_TARGET_DIR),$(abspath $(CARGO_TARGET_DIR)),$(CURDIR)/target)
 PROFILE ?= release
 built := $(TARGET)/$(PROFILE)
-# The commands to install: `make deb` has smaller ones.
+# The commands to install. `make deb` sets them to smaller files.
 COMMAND ?= $(built)/equic
 LAB_COMMAND ?= $(built)/equic-lab
 docs := $(filter-out docs/SUMMARY.md,$(wildcard docs/*.md)) docs/equic.example.toml CHANGELOG.md LICENSE LICENSE-APACHE LICENSE-MIT
-# Pages in folders of their own, which links need.
+# Folders of documentation pages. Links between pages need the same folders as in the source.
 pages := $(patsubst docs/%,%,$(wildcard docs/tutorials/*.md docs/how-to/*.md docs/reference/*.md docs/explanation/*.md \
 	docs/decisions/*.md))
-# With it, `equic plugin check` looks for proofs. It takes minutes to compile (`make prove`): installed if it is there.
+# `equic plugin check` uses this program to look for proofs. It is installed only if it was built,
+# because compiling it takes minutes (`make prove`).
 prove := $(wildcard $(built)/equic-prove)
-# The product's groups of commands, which its man pages are named after. Those of `equic-lab` begin in the same way.
+# Groups of commands of `equic`. Man pages have their names. Man pages of `equic-lab` also begin with
+# `equic-`, so this list tells the two programs' pages apart.
 groups := gateway serve get plugin man completions
-# What plugins are compiled with.
+# Headers that plugins are compiled with.
 sdk := $(notdir $(wildcard plugins/sdk/*.h))
 plugins := $(patsubst plugins/%/plugin.toml,%,$(wildcard plugins/*/plugin.toml))
 capi := $(MAKE) --no-print-directory -C crates/capi PREFIX=$(PREFIX) LIBDIR=$(LIBDIR) \
 	INCLUDEDIR=$(INCLUDEDIR) TARGET=$(TARGET) PROFILE=$(PROFILE) DESTDIR=$(DESTDIR)
 
-# Set: what is installed may have assertions and overflow checks, as in tests of the packaging.
+# If this is set, the installed files may have assertions and overflow checks. The tests of the
+# packages set it.
 EQUIC_ASSERTIONS ?=
 
 .PHONY: man install install-lab uninstall uninstall-lab deb is-built
@@ -54,7 +58,8 @@ man: is-built ## write the man pages to out/man
 	@$(built)/equic-lab man --out out/man
 	@echo out/man
 
-# Programs are installed without their line tables, which are four fifths of them: those stay with what was built.
+# Programs are installed without their line tables, which are four fifths of their size. The files
+# in the target folder keep them.
 install: is-built ## install command, library, man pages, completions and service (DESTDIR, PREFIX)
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(MANDIR)/man1 $(DOCDIR)/grafana $(UNITDIR) \
 		$(BASHDIR) $(ZSHDIR) $(FISHDIR) $(SYSCONFDIR)/equic)
