@@ -2,7 +2,6 @@
 //! prints the new name.
 
 use std::ffi::OsString;
-use std::path::Path;
 
 /// The program that has these commands now, and also the name of its Debian package.
 const PROGRAM: &str = "equic-lab";
@@ -27,8 +26,11 @@ const MOVED: &[(&[&str], &str)] = &[
 /// program is neither in this program's directory nor on `PATH`, the message names its package.
 pub(crate) fn notice(arguments: impl Iterator<Item = OsString>) -> Option<String> {
     let new = new_name(arguments)?;
-    let package =
-        if is_installed() { String::new() } else { format!(", in the Debian package {PROGRAM}") };
+    let package = if equic_console::program::find(PROGRAM).is_some() {
+        String::new()
+    } else {
+        format!(", in the Debian package {PROGRAM}")
+    };
     Some(format!("this command is now `{PROGRAM} {new}`{package}"))
 }
 
@@ -38,13 +40,6 @@ fn new_name(arguments: impl Iterator<Item = OsString>) -> Option<&'static str> {
         words.len() >= old.len() && old.iter().zip(&words).all(|(old, word)| word == old)
     };
     MOVED.iter().find(begins).map(|(_, new)| *new)
-}
-
-fn is_installed() -> bool {
-    let beside = std::env::current_exe().ok().map(|own| own.with_file_name(PROGRAM));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let on_path = std::env::split_paths(&path).map(|folder| folder.join(PROGRAM));
-    beside.into_iter().chain(on_path).any(|file| Path::is_file(&file))
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@
 //! * [`output`]: reports, documents, notices, and the lines of long-running commands. [`failure`]:
 //!   the reason that a command ended early, and its exit code (0 done, 1 failed, 2 wrong usage).
 //! * [`envelope`]: time, machine and command line of a result. [`signals`]: waiting for the signals
-//!   that end a command. [`manager`]: messages to the service manager.
+//!   that end a command. [`manager`]: messages to the service manager. [`program`]: paths of this
+//!   project's other programs.
 //!
 //! ```
 //! use equic_console::failure::{Result, Failure};
@@ -32,6 +33,7 @@ pub mod envelope;
 pub mod failure;
 pub mod manager;
 pub mod output;
+pub mod program;
 pub mod signals;
 
 /// Returns the version that `--version` prints, with the crypto libraries of this build, such as

@@ -12,10 +12,7 @@ const PROGRAM: &str = "equic";
 /// # Errors
 /// Fails if `equic` is in none of these folders.
 pub fn program() -> Result<PathBuf> {
-    let beside = std::env::current_exe().ok().map(|own| own.with_file_name(PROGRAM));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let on_path = std::env::split_paths(&path).map(|folder| folder.join(PROGRAM));
-    beside.into_iter().chain(on_path).find(|file| file.is_file()).ok_or_else(|| {
+    equic_console::program::find(PROGRAM).ok_or_else(|| {
         Failure::new(format!(
             "the gateway and the server need the program {PROGRAM}, which is neither in the folder of this program nor in PATH"
         ))

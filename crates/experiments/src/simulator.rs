@@ -2,26 +2,20 @@
 
 use std::path::PathBuf;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 
 /// Name of the simulator's program.
 const PROGRAM: &str = "equic-sim";
 
-/// Returns the path of the simulator: in the folder of this program, or else found through PATH.
-pub fn program() -> PathBuf {
-    beside().unwrap_or_else(|| PathBuf::from(PROGRAM))
-}
-
-/// Returns the error for a command that needs the simulator when it cannot be found.
-pub fn missing() -> Failure {
-    Failure::new(format!(
-        "simulations need the program {PROGRAM}, which is neither in the folder of this program nor in PATH"
-    ))
-    .help("build both with `make build`, or install both with `make install` or a package")
-}
-
-/// Returns `equic-sim` in the folder of the running program, if it exists.
-fn beside() -> Option<PathBuf> {
-    let own = std::env::current_exe().ok()?;
-    Some(own.with_file_name(PROGRAM)).filter(|path| path.is_file())
+/// Returns the path of the simulator: in the folder of this program, or else in a folder of `PATH`.
+///
+/// # Errors
+/// Fails if the simulator is in none of these folders.
+pub fn program() -> Result<PathBuf> {
+    equic_console::program::find(PROGRAM).ok_or_else(|| {
+        Failure::new(format!(
+            "simulations need the program {PROGRAM}, which is neither in the folder of this program nor in PATH"
+        ))
+        .help("build both with `make build`, or install the Debian package equic-lab")
+    })
 }

@@ -8,19 +8,16 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use equic_experiments::simulator::{missing, program};
+use equic_experiments::simulator::program;
 
 use crate::failure::{Failure, Result};
 
 /// Replaces this process by `equic-sim`, and passes on the arguments after `sim`.
 pub(crate) fn run() -> Result {
-    let program = program();
+    let program = program()?;
     let arguments: Vec<OsString> =
         std::env::args_os().skip(1).skip_while(|argument| argument != "sim").skip(1).collect();
-    // exec returns only if it fails. A name without a slash is searched on PATH.
+    // exec returns only if it fails.
     let error = Command::new(&program).args(arguments).exec();
-    if error.kind() == std::io::ErrorKind::NotFound {
-        return Err(missing());
-    }
     Err(Failure::because(format_args!("cannot start {}", program.display()), error))
 }

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -109,14 +109,6 @@ fn request(functions: &[(String, usize)]) -> String {
     helpers().map(helper).chain(functions.iter().map(function)).collect()
 }
 
-/// Returns the path of `equic-prove` if it is in the directory of this program. Otherwise returns
-/// only its name, which is then searched on `PATH`.
-fn program() -> PathBuf {
-    let own = std::env::current_exe().ok();
-    let beside = own.map(|own| own.with_file_name(PROGRAM)).filter(|path| path.is_file());
-    beside.unwrap_or_else(|| PathBuf::from(PROGRAM))
-}
-
 /// Searches for a proof of each function that receives no byte payload. The whole search takes at
 /// most `limit`. Returns `None` if `equic-prove` is not installed.
 pub(super) fn look(
@@ -125,20 +117,16 @@ pub(super) fn look(
     limit: Duration,
 ) -> Result<Option<Vec<Looked>>> {
     let (functions, others) = functions(manifest);
-    let program = program();
+    let Some(program) = equic_console::program::find(PROGRAM) else { return Ok(None) };
     let failed =
         |error: std::io::Error| Failure::because(format_args!("{}", program.display()), error);
-    let mut child = match Command::new(&program)
+    let mut child = Command::new(&program)
         .arg(object)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-    {
-        Ok(child) => child,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(error)),
-    };
+        .map_err(failed)?;
     let (sender, receiver) = mpsc::channel();
     if let Some(stdout) = child.stdout.take() {
         std::thread::spawn(move || {

@@ -117,7 +117,7 @@ impl Part {
             Failure::because(format_args!("cannot write {}", file.display()), error)
         })?;
         output::notice(format_args!("{}: {} runs", self.title(), grid.runs));
-        let mut command = Command::new(crate::simulator::program());
+        let mut command = Command::new(crate::simulator::program()?);
         command.arg("sweep").arg(&file).arg("--out").arg(&folder);
         if let Some(threads) = threads {
             command.args(["--threads", &threads.to_string()]);
@@ -147,13 +147,7 @@ pub(super) struct Grid {
 fn wait(mut command: Command, part: Part, stop: &AtomicBool) -> Result {
     let failed =
         |error| Failure::because(format_args!("cannot run the part {}", part.name()), error);
-    let mut child = match command.spawn() {
-        Ok(child) => child,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(crate::simulator::missing());
-        }
-        Err(error) => return Err(failed(error)),
-    };
+    let mut child = command.spawn().map_err(failed)?;
     let (status, told) = super::super::wait(&mut child, Signal::SIGTERM, stop).map_err(failed)?;
     if told {
         return Err(Failure::new("interrupted").help("the same command continues from there"));
