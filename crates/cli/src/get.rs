@@ -95,7 +95,7 @@ struct Fetched<'a> {
     handshake_ms: f64,
     first_byte_ms: f64,
     total_ms: Option<f64>,
-    /// Whether the request was sent in 0-RTT packets that the server accepted.
+    /// True if the request was sent in 0-RTT packets that the server accepted.
     early: bool,
     /// Number of lost packets on this connection so far whose payload a plugin has recovered from
     /// other packets.
@@ -240,7 +240,7 @@ struct FetchContext {
     json: bool,
     discard: bool,
     early: bool,
-    /// Whether connections may have several paths.
+    /// True if connections may have several paths.
     several: bool,
     bars: MultiProgress,
 }
@@ -372,7 +372,7 @@ impl FetchContext {
     }
 }
 
-/// Where to write the bodies.
+/// Destination of the bodies.
 enum Place {
     Nowhere,
     Stdout,

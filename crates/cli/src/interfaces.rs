@@ -24,7 +24,7 @@ const GROUPS: i32 =
 /// Maximum number of paths of a connection.
 const MOST: usize = 8;
 
-/// Where the additional paths of a connection start: a value of `--path`.
+/// Local addresses from which the additional paths of a connection start: a value of `--path`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PathFrom {
     /// Every interface.
@@ -63,7 +63,7 @@ pub(crate) fn most(paths: &[PathFrom]) -> usize {
 struct Address {
     interface: String,
     address: IpAddr,
-    /// Whether the interface is up and has a carrier, so that it can send.
+    /// True if the interface is up and has a carrier, so that it can send.
     works: bool,
 }
 

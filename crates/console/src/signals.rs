@@ -41,9 +41,8 @@ impl Signals {
         Signals::taking(false)
     }
 
-    /// Installs handlers for the three signals, for a command that reloads its configuration on
-    /// SIGHUP. Such a command receives SIGHUP even under nohup(1). Must be called inside a tokio
-    /// runtime.
+    /// Installs handlers for the three signals. A command that reloads its configuration on SIGHUP
+    /// uses this, and receives SIGHUP even under nohup(1). Must be called inside a tokio runtime.
     pub fn with_reload() -> Result<Signals> {
         Signals::taking(true)
     }

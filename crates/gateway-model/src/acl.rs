@@ -6,7 +6,7 @@ use std::net::IpAddr;
 /// Maximum number of expired entries that a look-up skips before it gives up.
 const MAX_GIVES_WAY: usize = 4;
 
-/// How the gateway treats a source that is on one of the lists.
+/// Treatment of a source that is on one of the lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AclAction {
     /// Drops all packets of the source.
@@ -18,7 +18,7 @@ pub enum AclAction {
 /// A list entry for one address prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AclEntry {
-    /// How the gateway treats sources whose address is in the prefix.
+    /// Treatment of sources whose address is in the prefix.
     pub action: AclAction,
     /// Time in nanoseconds at which the entry expires. 0 means that it never expires.
     pub expires_ns: u64,

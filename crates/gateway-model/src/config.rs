@@ -5,7 +5,7 @@ use super::prefix::PrefixRates;
 use super::rate::Rate;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// How the gateway treats a source that has reached its limit on connections.
+/// Treatment of a source that has reached its limit on connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QuotaPolicy {
     /// At the limit, drops packets that open a connection.
@@ -18,7 +18,7 @@ pub enum QuotaPolicy {
     Underway,
 }
 
-/// Which Initial packets of versions 1 and 2 must carry a token that validates the client's
+/// The Initial packets of versions 1 and 2 that must carry a token that validates the client's
 /// address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RetryPolicy {
@@ -44,7 +44,7 @@ pub enum TakenVersions {
     V2,
 }
 
-/// How the gateway treats IP fragments of datagrams to a service.
+/// Treatment of IP fragments of datagrams to a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FragmentPolicy {
     /// The gateway judges the first fragment, and passes later fragments.
@@ -116,11 +116,11 @@ pub struct Service {
     pub group: u32,
     /// Maximum number of connections of a source. 0 means no limit.
     pub max_connections: u32,
-    /// How the gateway treats a source that has reached its limit on connections.
+    /// Treatment of a source that has reached its limit on connections.
     pub policy: QuotaPolicy,
-    /// How the gateway treats IP fragments of datagrams to the service.
+    /// Treatment of IP fragments of datagrams to the service.
     pub fragments: FragmentPolicy,
-    /// Which Initial packets must carry a token.
+    /// The Initial packets that must carry a token.
     pub retry: RetryPolicy,
     /// Maximum rate of the packets with which the gateway answers in the service's name. It applies
     /// to each kind of answer separately.
@@ -142,9 +142,8 @@ pub struct Service {
     pub bytes_per_source: Rate,
     /// Rate of packets that pass to the service, from all sources together.
     pub packets_per_service: Rate,
-    /// Rate of packets from unknown sources, for all these sources together. A source is unknown if
-    /// it has neither a connection nor a handshake in progress. Packets that open a connection do
-    /// not count.
+    /// Rate of packets from all unknown sources together. A source is unknown if it has neither a
+    /// connection nor a handshake in progress. Packets that open a connection do not count.
     pub unproven_per_service: Rate,
     /// Time in nanoseconds after which an admitted handshake no longer counts as in progress.
     pub handshake_ns: u64,

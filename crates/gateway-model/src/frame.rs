@@ -69,7 +69,7 @@ pub struct Datagram<'a> {
     pub payload: Option<Payload<'a>>,
 }
 
-/// What an Ethernet frame contains, as far as the gateway parses it.
+/// Content of an Ethernet frame, as far as the gateway parses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// A packet that the gateway does not judge, because it is not UDP over IP.

@@ -716,7 +716,7 @@ impl Model {
         self.strangers.entry(shared).or_default()
     }
 
-    /// Judges a packet of an established connection, for a service that answers in the name of dead
+    /// Judges a packet of an established connection to a service that answers in the name of dead
     /// servers (policy.md section 14).
     fn reset_for_the_dead(
         &mut self,

@@ -1,4 +1,4 @@
-//! How a packet arrives at the gateway, and what the gateway decides about it.
+//! The form in which a packet arrives at the gateway, and the gateway's decision about it.
 
 use equic_gateway::Reason;
 

@@ -22,7 +22,7 @@ pub struct PrefixRates {
     pub v6_32: Rate,
 }
 
-/// Which part of an IPv6 address identifies a client (policy.md section 2).
+/// The part of an IPv6 address that identifies a client (policy.md section 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Span {
     /// Its prefix.

@@ -136,7 +136,7 @@ enum equic_reason {
 
 enum equic_does { EQUIC_DOES_PASS = 0, EQUIC_DOES_DROP = 1, EQUIC_DOES_ANSWER = 2 };
 
-/* Which Initials of versions 1 and 2 must carry a token that validates their source address. */
+/* The Initials of versions 1 and 2 that must carry a token that validates their source address. */
 enum equic_retry {
 	EQUIC_RETRY_NEVER = 0,
 	EQUIC_RETRY_ALWAYS = 1,
@@ -712,7 +712,7 @@ struct equic_audit {
 	struct equic_audit_entry entry[EQUIC_AUDIT_ENTRIES];
 };
 
-/* How the program judged the last packet, in the map .data.explain. The program writes it only if
+/* The program's verdict on the last packet, in the map .data.explain. The program writes it only if
  * load.explain is set. */
 struct equic_explain {
 	__u32 packets; /* number of judged packets; changes only for a packet to a service */

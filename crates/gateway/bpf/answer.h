@@ -250,7 +250,7 @@ static __noinline bool make_retry(const struct packet *p)
 
 /* Adapts the answer's checksum to a received packet with an incomplete checksum (CHECKSUM_PARTIAL).
  * In generic mode, the checksum field of a packet from a sender on this machine may contain only
- * the sum of the pseudo-header, for the kernel or the hardware to complete. The kernel completes
+ * the sum of the pseudo-header. The kernel or the hardware completes it later. The kernel completes
  * the answer's checksum at the same offset, so the field must contain the sum of the answer's
  * pseudo-header. Returns false if the answer's UDP header is at another offset. */
 INLINE bool leave_checksum(struct xdp_md *ctx, const struct packet *p, struct answer *a)

@@ -118,8 +118,7 @@ __noinline __u32 can_answer(struct xdp_md *ctx, struct packet *p)
 		return false;
 	if (!knows_addresses(p))
 		return true;
-	/* Linux drops packets that arrive from a network with one of its own addresses as source.
-	 */
+	/* Linux drops packets from a network if their source is one of the host's addresses. */
 	if (kind_of(p, true) && !on_loopback(ctx))
 		return false;
 	kind = kind_of(p, false);

@@ -130,7 +130,7 @@ struct fragment {
 	__u16 dropped;
 };
 
-/* Verdicts on first fragments, for the fragment policies `follow` and `drop`. */
+/* Verdicts on first fragments. The fragment policies `follow` and `drop` use them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);

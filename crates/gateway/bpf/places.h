@@ -13,8 +13,8 @@
 #define ATTEMPT_TRIES 8
 #define GIVE_BACK     0 /* passed instead of a limit: returns a reservation */
 
-/* Returns a source's word of attempts as it is in the current period, after subtracting the `done`
- * attempts that have become connections. */
+/* Moves a source's word of attempts to the current period, and subtracts the `done` attempts that
+ * have become connections. Returns the new word. */
 INLINE __u64 attempts_now(__u64 word, __u64 period, __u64 done)
 {
 	__u64 earlier = word >> ATTEMPT_BITS & ATTEMPT_MAX, recent = word & ATTEMPT_MAX;

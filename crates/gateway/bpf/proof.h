@@ -47,7 +47,7 @@ struct equic_proof_ring {
 };
 _Static_assert(sizeof(struct equic_proof_ring) == 128, "equic_proof_ring");
 
-/* A Retry token as it is sent in a packet. */
+/* A Retry token in its form on the wire. */
 struct equic_proof_token {
 	__u64 words[EQUIC_PROOF_TOKEN_LEN / 8];
 };
@@ -364,8 +364,7 @@ EQUIC_PROOF_INLINE enum equic_proof equic_proof_id_open(const struct equic_proof
 #define EQUIC_PROOF_RESET_1 0x0031207465736572ull
 #define EQUIC_PROOF_RESET_2 0x0032207465736572ull
 
-/* Number of words in the name of a service as it is hashed: at most 31 bytes, and zeros after them.
- */
+/* Number of words in a service's name when it is hashed: at most 31 bytes, padded with zeros. */
 #define EQUIC_PROOF_NAME_WORDS 4
 
 /* Hashes a label, a connection ID and the name of a service with the key of the ID's epoch. Returns

@@ -17,7 +17,7 @@ use crate::sync::{Mutex, lock};
 use crate::sys::memory::sealed;
 use crate::sys::region::{Shared, atomic};
 
-/// How a server treats the tokens of the gateway's Retry packets.
+/// A server's treatment of the tokens in the gateway's Retry packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TokenKeys {
     /// The server does not check the tokens.
@@ -58,7 +58,7 @@ impl TokenKeys {
     }
 }
 
-/// How a server reads the key ring of the gateway that it has joined.
+/// A server's access to the key ring of the gateway that it has joined.
 #[derive(Debug)]
 pub(crate) enum RingAccess {
     /// The server has not asked for the ring, or may not read it.

@@ -19,7 +19,7 @@ pub struct Attached {
     pub notice: Option<String>,
 }
 
-/// Where a BPF link is attached now, compared with the interface for which it was created.
+/// Place where a BPF link is attached now, compared with the interface for which it was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttachmentPlace {
     /// The link is attached to the same interface, in this network namespace.

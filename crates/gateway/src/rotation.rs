@@ -1,5 +1,5 @@
-//! Stores the number of a gateway's key rotation in a file, for the next gateway (docs/retry.md
-//! s.2).
+//! Stores the number of a gateway's key rotation in a file. The next gateway reads it
+//! (docs/retry.md s.2).
 //!
 //! If the next gateway began with the same rotation number, it would take connection IDs of its
 //! predecessor's servers for forged ones. So it begins with the next number. The first byte of an

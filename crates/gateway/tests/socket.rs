@@ -173,7 +173,7 @@ fn a_server_without_privileges_counts_until_it_ends() {
         assert!(ledger.gateway_alive());
         let by_all = gateway.control().sources(1, equic_gateway::SortBy::Connections).unwrap();
         assert_eq!(by_all[0].connections, 4);
-        // When a server dies, its counts must end at once, however long the lease is.
+        // When a server dies, its counts must end at once, without waiting for the lease to expire.
         child.kill();
         await_that("its place is empty", || servers(&gateway).len() == 1);
         assert_eq!(action(&gateway, A), Action::Drop);

@@ -109,7 +109,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Measures every kind of reading several times, in turn. Returns the results as text.
+/// Measures every kind of reading once per round, over several rounds. Returns the results as text.
 fn measured(control: &Control, title: &str) -> Result<String> {
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); READINGS.len()];
     for _ in 0..ROUNDS {

@@ -48,7 +48,7 @@ pub enum LabError {
         from: String,
         /// Address that the datagram did not reach, or that did not answer.
         to: String,
-        /// How long the answer was awaited, in seconds.
+        /// Time for which the lab waited, in seconds.
         seconds: u64,
     },
     /// The record of a lab is invalid.

@@ -21,7 +21,7 @@ pub struct TcpSettings {
     /// Maximum segment size in bytes, including options, or `None` to derive it from the
     /// interface's MTU.
     pub mss: Option<u16>,
-    /// Whether to pace segments, whatever the congestion control is.
+    /// True to pace segments, independently of the congestion control.
     pub pacing: bool,
 }
 

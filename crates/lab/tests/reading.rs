@@ -1,7 +1,7 @@
-//! Tests that the number of system calls stays the same: for reading a gateway, whether its lists
-//! are long or short; and for asking a copy of the gateway about a packet, whether its tables are
-//! full or empty. This is the only test of its program, because it counts the calls of the whole
-//! process. Needs root.
+//! Tests that the number of system calls does not depend on the amount of data. Reading a gateway
+//! takes the same number with short and with long lists. Querying a copy of the gateway about a
+//! packet takes the same number with empty and with full tables. This is the only test of its
+//! program, because it counts the calls of the whole process. Needs root.
 
 #[path = "common/mod.rs"]
 mod common;
@@ -24,7 +24,7 @@ const MORE_FRAGMENTS: u8 = 0x20;
 
 type Reading = (&'static str, fn(&Control));
 
-/// What `status`, a scrape of the metrics, `watch`, `sources` and `explain` read.
+/// The readings of `status`, a scrape of the metrics, `watch`, `sources` and `explain`.
 const READINGS: [Reading; 6] = [
     ("status", |control| drop(control.status().unwrap())),
     ("numbers of the lists", |control| assert!(control.list_counts().is_ok())),

@@ -44,7 +44,7 @@ const MAX_SLOTS: usize = 1 << 20;
 /// Maximum time to wait at the end of a load until all CONNECTION_CLOSE frames are sent.
 const CLOSING: Duration = Duration::from_millis(500);
 
-/// How a client treats a connection after its last request.
+/// The client's treatment of a connection after the last request on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     /// Closed at once.
@@ -56,7 +56,7 @@ pub enum Hold {
     UntilClosed,
 }
 
-/// How the connections of a client share UDP sockets.
+/// Sharing of UDP sockets between the connections of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sockets {
     /// One socket for each simultaneous connection of a client. Each has its own source port.
@@ -83,7 +83,7 @@ pub struct Load {
     pub connections: usize,
     /// Requests on each connection, one after the other.
     pub requests: u32,
-    /// How a client treats a connection after its last request.
+    /// The client's treatment of a connection after the last request on it.
     pub hold: Hold,
     /// Pause of a connection slot after a connection whose requests all succeeded.
     pub think: Duration,
@@ -101,10 +101,10 @@ pub struct Load {
     /// Total number of requests, or `None` for no limit. With [`Hold::UntilClosed`], all connection
     /// slots may be in use before that many requests are made, so set a duration, too.
     pub count: Option<u64>,
-    /// How the connections of a client share UDP sockets.
+    /// Sharing of UDP sockets between the connections of a client.
     pub sockets: Sockets,
-    /// Whether to use UDP generic receive offload. It makes downloads faster, but needs 3 MB of
-    /// memory per socket.
+    /// True to use UDP generic receive offload. It makes downloads faster, but needs 3 MB of memory
+    /// per socket.
     pub receive_offload: bool,
     /// Maximum number of closed connections, over all clients, that may linger in the closing
     /// state. New connections wait until there are fewer. A connection lingers for three probe

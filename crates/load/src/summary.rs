@@ -169,8 +169,8 @@ impl<S: Sink> Collector<S> {
     fn close_oldest(&mut self) {
         if let Some((number, durations)) = self.open.pop_first() {
             let second = &mut self.summary.series[number as usize];
-            // If a sample arrives after the median of its second was computed, the median stays as
-            // it is.
+            // If a sample arrives after the median of its second was computed, the median does not
+            // change.
             second.median_ms = second.median_ms.or(durations.quantile(0.5));
         }
     }

@@ -158,8 +158,8 @@ impl TraceCursor {
     /// call.
     ///
     /// As in Mahimahi, a packet may need several opportunities, and several packets may share one.
-    /// If no packet waits, the rest of an opportunity is lost. A packet cannot use an opportunity
-    /// at exactly the time of its own arrival.
+    /// If no packet waits, the rest of an opportunity is lost. A packet that arrives at exactly the
+    /// time of an opportunity cannot use it.
     pub fn leaves(&mut self, trace: &Trace, now: u64, bytes: u64) -> u64 {
         // The packet directly follows the previous one, so it can use the bytes that the previous
         // packet left of the opportunity at this time.

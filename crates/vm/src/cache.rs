@@ -48,8 +48,8 @@ impl<H: HelperHost> Cache<H> {
         Cache { helpers, config, limit, state: Mutex::new(state) }
     }
 
-    /// Returns the cached program of this object file. If there is none, loads the file like
-    /// [`Program::load`] and caches the program.
+    /// Returns the cached program of this object file. If the cache does not have it, loads the
+    /// file like [`Program::load`] and caches the program.
     pub fn load(&self, elf: &[u8]) -> Result<Program<H>, LoadError> {
         if let Some(program) = self.state().find(elf) {
             return Ok(program);

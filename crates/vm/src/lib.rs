@@ -3,7 +3,7 @@
 //! A program is C compiled by clang (`-target bpf`), or any RFC 9669 bytecode, from any source. The
 //! host loads it ([`Program::load`]: ELF, structural check, compilation), instantiates it for each
 //! user ([`Program::instantiate`]: own memory), and calls it ([`Instance::call`]) with a budget.
-//! Whatever its bytecode does, it accesses only its own memory, ends within its budget, and reaches
+//! With any bytecode, the program accesses only its own memory, ends within its budget, and reaches
 //! the host only through the [`Helpers`] it was loaded with. `docs/vm.md` explains why.
 //!
 //! ```

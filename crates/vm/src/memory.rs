@@ -26,8 +26,8 @@ pub struct Region {
 }
 
 impl Region {
-    /// Creates a region of `len` bytes at `offset`. Whether it is inside the sandbox is checked on
-    /// use.
+    /// Creates a region of `len` bytes at `offset`. Each use of the region checks whether it is
+    /// inside the sandbox.
     pub fn new(offset: u64, len: u64) -> Region {
         Region { offset, len }
     }

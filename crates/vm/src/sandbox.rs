@@ -127,8 +127,8 @@ impl Sandbox {
     /// The sandbox and its slack, for writing.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: `len` bytes from `base` are mapped readable and writable (SLACK is less than
-        // TAIL) and initialised with zeros. `&mut self` guarantees that there is no other
-        // reference, because a program also runs with `&mut`.
+        // TAIL) and initialised with zeros. `&mut self` guarantees that no other reference exists,
+        // because a program also runs with `&mut`.
         unsafe { std::slice::from_raw_parts_mut(self.base().as_ptr(), self.len()) }
     }
 }

@@ -240,8 +240,8 @@ impl<'b> Writer<'b> {
         self.written = self.written.min(position);
     }
 
-    /// Claims the next `n` bytes of the buffer, for the caller to fill. The bytes keep the buffer's
-    /// old content until then.
+    /// Claims the next `n` bytes of the buffer. The caller must fill them. Until then, they keep
+    /// the buffer's old content.
     ///
     /// # Errors
     /// Fails if fewer than `n` bytes are free.

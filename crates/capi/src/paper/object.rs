@@ -110,7 +110,7 @@ fn found(path: PathBuf, bytes: Vec<u8>) -> Result<ObjectFile> {
 /// Returns the folder of this library. If the library is linked statically, returns the folder of
 /// the program.
 fn library_folder() -> Option<PathBuf> {
-    // SAFETY: the structure consists of pointers, for which zero is a valid value.
+    // SAFETY: the structure consists of pointers. Zero is a valid value for each of them.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     let here = crate::equic_version as *const libc::c_void;
     // SAFETY: the address is in this library, and `info` can be written.

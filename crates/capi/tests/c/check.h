@@ -67,7 +67,7 @@ __attribute__((format(printf, 3, 4), noreturn)) void check_failed(const char *fi
 
 bool text_has(const char *text, const char *part);
 
-/* How a process ended, and what it wrote to stderr. */
+/* Exit status of a process, and the text that it wrote to stderr. */
 struct outcome {
 	int status; /* of waitpid */
 	char said[8192];

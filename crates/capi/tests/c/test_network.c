@@ -211,8 +211,9 @@ static void established_pass_at_the_limit(void)
 	equic_unload(&equic);
 }
 
-/* As in the listing, the program sets no policy and ignores results. Of a burst of handshakes, only
- * as many may begin as there are free places. Established connections must not be affected. */
+/* As in the listing, the program sets no policy and ignores results. When a burst of handshakes
+ * arrives, only as many may begin as there are free places. Established connections must not be
+ * affected. */
 static void a_burst_takes_the_places_there_are(void)
 {
 	equic_t equic;

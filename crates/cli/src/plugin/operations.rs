@@ -40,7 +40,7 @@ struct Listed {
     carries: &'static str,
     inputs: Vec<Word>,
     outputs: Vec<Word>,
-    /// Whether a manifest may set `default = true` for this operation.
+    /// True if a manifest may set `default = true` for this operation.
     offers_default: bool,
     /// Class that a plugin needs to replace the operation, or `never` if it cannot. The following
     /// fields are the same for the other anchors, that is, the other ways to attach to an

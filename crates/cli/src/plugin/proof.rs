@@ -34,7 +34,7 @@ pub(super) enum ProofResult {
         /// Property that could not be proved at this instruction.
         message: String,
     },
-    /// The function was not analysed, for this reason.
+    /// The function was not analysed. Contains the reason.
     Unknown(String),
 }
 
@@ -79,8 +79,8 @@ fn letters(parameters: &str) -> String {
 }
 
 /// Splits the functions of a manifest. The first list has those that only receive words, each with
-/// the size of these words in bytes. The second list has the others, for which no search is
-/// possible.
+/// the size of these words in bytes. The second list has the others. The search for a proof cannot
+/// handle those.
 fn functions(manifest: &Manifest) -> (Vec<(String, usize)>, Vec<Looked>) {
     let (mut with_words, mut others) = (Vec::<(String, usize)>::new(), Vec::new());
     for one in &manifest.operations {

@@ -20,7 +20,7 @@ struct Bound {
     exempt: Exemptions,
 }
 
-/// Where the server looks up which sources the gateway exempts from the quota.
+/// Place where the server looks up the sources that the gateway exempts from the quota.
 pub(super) enum Exemptions {
     /// The deny and allow lists of a gateway whose maps this process can read.
     Lists(Box<Listed>),

@@ -24,7 +24,7 @@ pub(super) struct Feeding {
     pub own: Option<Running>,
 }
 
-/// How a server reaches its gateway.
+/// A server's access to its gateway.
 enum Through {
     /// Within this process, which runs the gateway itself.
     Own(Control, Ledger),
@@ -98,8 +98,8 @@ impl Feeding {
     }
 }
 
-/// Joins or attaches the gateway that the flags select, for a server that listens on `address`.
-/// Returns `None` if the flags select no gateway.
+/// Joins or attaches the gateway that the flags select. `address` is the address at which the
+/// server listens. Returns `None` if the flags select no gateway.
 pub(super) fn feed(args: &Args, address: SocketAddr) -> Result<Option<Feeding>> {
     if !args.attach.is_empty() {
         let mut service = ServiceConfig {

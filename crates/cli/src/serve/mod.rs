@@ -192,7 +192,7 @@ fn path_cost(text: &str) -> Result<(IpNet, u32), String> {
     Ok((prefix.parse().map_err(|_| wrong())?, cost.parse().map_err(|_| wrong())?))
 }
 
-/// How the server answers a connection attempt above a limit that the application enforces.
+/// Response of the server to a connection attempt above a limit that the application enforces.
 #[derive(Clone, Copy, ValueEnum)]
 enum UserAtLimit {
     /// No response

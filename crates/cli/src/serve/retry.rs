@@ -124,8 +124,9 @@ impl RetryTokens for LedgerKeys {
     }
 }
 
-/// Reads the key file. A FIFO or a huge file may have replaced it, and packets wait meanwhile.
-/// Therefore this function neither blocks nor reads more than a key ring can contain.
+/// Reads the key file. Packets wait until this function returns, and a FIFO or a huge file may have
+/// replaced the key file. Therefore this function neither blocks nor reads more than a key ring can
+/// contain.
 fn read_ring(path: &Path) -> Result<KeyRing, String> {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(nix::libc::O_NONBLOCK);

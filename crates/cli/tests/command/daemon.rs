@@ -708,7 +708,7 @@ fn interfaces_come_and_go() {
     daemon.await_interface("eth1", "attached");
     assert_eq!(daemon.status()["interfaces"].as_array().map(Vec::len), Some(1));
 
-    // None of these changes may detach the program: down and up, another MTU, another name.
+    // The following changes must not detach the program: down and up, another MTU, another name.
     for change in ["set eth1 down", "set eth1 up", "set eth1 mtu 9000", "set peer1 mtu 9000"] {
         ip(server, &format!("link {change}"));
     }

@@ -12,7 +12,7 @@ use crate::common::{equic, equic_lab};
 const OK: &[u8] = &[1, 3, 0, 0, 0xd9, 0, 3, b'o', b'k', b'\n'];
 const REQUEST_REJECTED: u32 = 0x10b;
 
-/// How the server answers each request.
+/// Response of the server to each request.
 #[derive(Clone, Copy)]
 enum Act {
     /// Sends these bytes and the end of the stream.

@@ -243,7 +243,7 @@ fn prometheus_scrapes_board_and_alerts_work() {
     an_exporter_outlives_the_gateway(&prometheus, gateway, &lab, name);
 }
 
-/// Checks that the dashboard shows data during an attack, so that there are drops and new
+/// Checks that the dashboard shows data during an attack. The attack causes drops and new
 /// connections.
 fn the_board_has_data(lab: &equic_lab::Lab, prometheus: &Prometheus<'_>, target: &str) {
     let flood = flood("initial", target, &["--pps", "200", "--duration", "300s"]);

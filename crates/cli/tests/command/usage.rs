@@ -201,8 +201,7 @@ fn what_root_cannot_do_either() {
     ]);
 }
 
-/// Whatever the limit of open files is, the command must either work or say that the limit is the
-/// problem.
+/// At every limit of open files, the command must either work or say that the limit is the problem.
 #[test]
 fn descriptors_that_run_out_are_named() {
     if !root("descriptors_that_run_out_are_named") {

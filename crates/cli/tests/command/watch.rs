@@ -301,8 +301,8 @@ fn the_terminal_is_given_back_whatever_ends_it() {
         // The process name is in parentheses and may contain anything. The other fields follow it.
         stat.rsplit_once(") ").filter(|(_, rest)| rest.starts_with('T')).map(|_| ())
     };
-    // Ctrl-Z and the signal SIGTSTP must have the same effect. The shell may change the terminal
-    // meanwhile, so check the modes after SIGCONT, too.
+    // Ctrl-Z and the signal SIGTSTP must have the same effect. While the command is stopped, the
+    // shell may change the terminal, so check the modes after SIGCONT, too.
     for round in 0..2 {
         if round == 0 {
             watch.press("\u{1a}");

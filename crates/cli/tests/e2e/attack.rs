@@ -32,7 +32,7 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
-/// Returns `count` valid Initial packets, which are sent in turn.
+/// Returns a payload that cycles through `count` valid Initial packets.
 pub(crate) fn initials(count: usize) -> Payload {
     let factory = InitialFactory::new("10.77.0.1", &["h3"]).expect("a name");
     pool(DatagramPool::initials(&factory, count, seed()))

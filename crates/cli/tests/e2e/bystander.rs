@@ -39,8 +39,8 @@ impl Pair<'_> {
         request(&client, &server, size);
     }
 
-    /// The server's host acts as a client: it sends from a port of its own choice to the ports 53
-    /// and 443 of the other host, and must get the answers.
+    /// The server's host acts as a client: it sends from an ephemeral port to the ports 53 and 443
+    /// of the other host, and must get the answers.
     fn replies_to_the_server(&self) {
         let (asking, answering) = (self.udp(self.server, 0), self.udp(self.client, 53));
         request(&asking, &answering, 512);

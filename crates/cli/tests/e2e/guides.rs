@@ -145,7 +145,7 @@ impl Guide {
         self.starts_line(&command, ready)
     }
 
-    /// Like [`Guide::starts`], for a line that is not on the page.
+    /// Like [`Guide::starts`], but runs a line that is not on the page.
     fn starts_line(&mut self, line: &str, ready: &str) -> String {
         let program = Running::start(self.shell(line, "exec "), &[]);
         let line = program.line(ready);

@@ -74,8 +74,8 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Ends the gateway before the next one starts. The round decides how: in two rounds not at all, in
-/// one with SIGKILL, in one with SIGTERM.
+/// Ends the gateway before the next one starts, in a way that depends on the round. Of every four
+/// rounds, one uses SIGKILL, one uses SIGTERM, and two do not end the gateway.
 fn bring_down(gateway: &mut Running, round: usize) {
     match round % 4 {
         2 => {

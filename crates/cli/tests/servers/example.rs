@@ -41,7 +41,7 @@ pub(crate) fn built(file: &str) -> PathBuf {
 }
 
 impl Example {
-    /// Returns a short name of the example, for the name of its lab.
+    /// Returns a short name of the example. The name of its lab contains it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Quinn => "quinn",

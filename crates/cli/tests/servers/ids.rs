@@ -68,7 +68,7 @@ fn checked(example: Example) {
     open.assert_alive();
     open.close();
     stage.await_connections(here(99), 0);
-    // None of the first keys is left, so an ID with such a key must count as forged.
+    // The first keys have been rotated out, so an ID with such a key must count as forged.
     for last in [2, 3] {
         rotate();
         let before = forged();

@@ -79,7 +79,7 @@ fn split(text: &str) -> Lines<'_> {
     let mut block = false;
     for line in text.lines() {
         let code = line.trim();
-        // A C comment that starts on a line of its own.
+        // A C comment with nothing before it on the line.
         let begins = code.starts_with("/*");
         if (block || begins) && !code.ends_with("*/") {
             block = true;

@@ -59,7 +59,7 @@ pub enum CacheOf {
     /// The name of the peer: its authenticated name or its certificate. A server uses one name for
     /// all its clients.
     Peer(String),
-    /// No cache may be used, for this reason.
+    /// No cache may be used. Contains the reason.
     Nobody(&'static str),
 }
 

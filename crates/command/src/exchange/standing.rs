@@ -28,9 +28,9 @@ pub struct Standing {
     pub version: Option<String>,
     /// `offered`, `not offered`, `fetched`, `active`, or the name of the final status.
     pub state: String,
-    /// Whether the bundle was in the cache and did not have to be fetched.
+    /// True if the bundle was in the cache and did not have to be fetched.
     pub cached: bool,
-    /// Whether the plugin was active on this connection at any time, even if it no longer is.
+    /// True if the plugin was active on this connection at any time, even if it no longer is.
     pub ran: bool,
     /// Why the plugin does not run, in words, or `None` if it runs.
     pub reason: Option<String>,

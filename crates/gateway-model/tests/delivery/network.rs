@@ -172,8 +172,8 @@ fn received(sockets: &[UdpSocket]) -> Vec<Vec<u8>> {
     all
 }
 
-/// Returns a packet to a port of its own. It is sent after all other frames, so its arrival shows
-/// that these frames were processed.
+/// Returns a packet to the port `MARKER_PORT`, which no other frame uses. It is sent after all
+/// other frames, so its arrival shows that these frames were processed.
 fn marker() -> Vec<u8> {
     let flow = crate::chain::Flow { seed: 0, number: 0, network: 250, port: MARKER_PORT };
     let packet = ip::ipv4(&flow, 17, 0, false, 0, &ip::udp(MARKER_PORT, b"behind them"));

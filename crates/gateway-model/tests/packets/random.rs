@@ -203,7 +203,7 @@ impl Random {
         }
     }
 
-    /// Returns overrides of limits for some prefixes, for some services.
+    /// Returns overrides of limits of a service, each for one prefix. The list may be empty.
     fn overrides(&mut self) -> Vec<Override> {
         let count = self.pick(&[0, 0, 1, 2, 4]);
         let mut all: Vec<Override> = Vec::new();

@@ -68,8 +68,8 @@ pub(super) fn parse_at_most(most: usize, text: &[u8]) -> Result<Vec<IpNet>, Conf
 /// Reads a list file.
 ///
 /// # Errors
-/// Returns the errors of [`parse_list`]. Also fails if the file cannot be read, or if it has no
-/// text at all.
+/// Returns the errors of [`parse_list`]. Also fails if the file cannot be read, or if it is empty
+/// or contains only white space.
 pub fn read_list(path: &Path) -> Result<Vec<IpNet>, ConfigError> {
     let text = read_text(path)?;
     if text.trim_ascii().is_empty() {

@@ -82,7 +82,7 @@ pub struct GatewayConfig {
     pub name: String,
     /// Interfaces to which the XDP program is attached.
     pub interfaces: Vec<String>,
-    /// How the XDP program is attached.
+    /// Mode in which the XDP program is attached.
     pub mode: Mode,
     /// Start even if an interface is missing or has another XDP program, and attach to it as soon
     /// as that is possible. (The gateway always waits for an interface that disappears while it
@@ -173,13 +173,13 @@ pub struct ServiceConfig {
     pub name: String,
     /// Addresses and ports that the service listens at. There must be at least one.
     pub listen: Vec<Listen>,
-    /// Whether the gateway judges packets to the service at all. If it is false, all of them pass.
+    /// True if the gateway judges packets to the service. If false, it passes all of them.
     pub enabled: bool,
     /// Treatment of a source that has reached `max_connections`.
     pub policy: Policy,
     /// Maximum number of simultaneous connections per source. 0 means no quota.
     pub max_connections: u32,
-    /// Whether clients must validate their address with a Retry token first.
+    /// Condition under which clients must first validate their address with a Retry token.
     pub retry: Retry,
     /// Maximum rate of answers in the server's name. It applies separately to each kind: Retry,
     /// Version Negotiation, and stateless reset.

@@ -61,7 +61,7 @@ macro_rules! text_serde {
     };
 }
 
-/// How the XDP program is attached to an interface.
+/// Mode in which the XDP program is attached to an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Mode {
     /// Uses native mode. If the driver does not support it, uses generic mode and reports that in a
@@ -104,8 +104,8 @@ named!(
     Underway = "underway"
 );
 
-/// Whether clients must validate their address with the token of a Retry packet before they open a
-/// connection.
+/// Condition under which clients must validate their address with the token of a Retry packet
+/// before they open a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Retry {
     /// Never. The server may still send Retry packets itself.
@@ -323,8 +323,8 @@ pub(crate) fn check_mapped(net: IpNet) -> Result<(), String> {
         .to_owned())
 }
 
-/// Converts an IPv4-mapped prefix such as `::ffff:192.0.2.0/120` to `192.0.2.0/24`. A prefix that
-/// [`check_mapped`] rejects stays as it is.
+/// Converts an IPv4-mapped prefix such as `::ffff:192.0.2.0/120` to `192.0.2.0/24`. Does not
+/// convert a prefix that [`check_mapped`] rejects.
 pub(crate) fn canonical_prefix(net: IpNet) -> IpNet {
     if let IpNet::V6(v6) = net
         && v6.prefix_len() > 96

@@ -398,7 +398,7 @@ impl Stranger {
         self.interfaces.iter().any(|there| there.name.is_some())
     }
 
-    /// Returns a line that describes the gateway, for a log.
+    /// Returns one line of text that describes the gateway, as used in logs and error messages.
     pub(crate) fn describe(&self) -> String {
         format!("program {} on {} ({})", self.program, place(&self.interfaces), self.why)
     }

@@ -50,7 +50,7 @@ pub struct ListEntry {
     pub action: ListAction,
     /// Time until the entry expires. `None` means never. In JSON, it is `{"secs":..,"nanos":..}`.
     pub expires_in: Option<Duration>,
-    /// Where the entry comes from.
+    /// Origin of the entry.
     pub origin: Origin,
     /// Number of bans that the prefix has had, including this one. 0 if the entry is not a ban.
     pub bans: u16,

@@ -22,16 +22,16 @@ use crate::sys;
 use crate::sys::ids;
 use crate::sys::map::create_mappable_array;
 
-/// Additional time, in nanoseconds, for which the ledger of a process without heartbeats stays in
-/// its slot if the process seems to be alive.
+/// Additional time, in nanoseconds, that the ledger of a process without heartbeats stays in its
+/// slot if the process seems to be alive.
 ///
 /// A ledger is removed when its lease has expired without a heartbeat and its process is dead, as
 /// far as this pid namespace can see. If the process seems to be alive, it may continue later, and
 /// its clients get no stateless resets as long as it has its slot. So its ledger is removed only
 /// after this time, and only if the slot is needed.
 const STOPPED_FOR_GOOD_NS: u64 = 10_000_000_000;
-/// Time, in nanoseconds, for which a process may have claimed a slot without storing its ledger in
-/// it. Storing the ledger takes microseconds.
+/// Time limit, in nanoseconds, for a process to store its ledger in a slot that it has claimed.
+/// Storing the ledger takes microseconds.
 const MOVING_IN_NS: u64 = 5_000_000_000;
 
 /// Numbers of entries that [`Control::sweep`] removed.

@@ -13,9 +13,9 @@
 //! * `settings.rs`, `lists.rs`, `replace.rs` (a whole list at once), `reconfigure.rs` (a whole
 //!   configuration): changes while the gateway runs;
 //! * `count.rs`: the number of list entries and their last changes, without walking the lists;
-//! * `local.rs`: addresses of this host, for the XDP program;
+//! * `local.rs`: gives the XDP program the addresses of this host;
 //! * `adaptive.rs`: the state of adaptive Retry;
-//! * `refusals.rs`: the numbers of refused packets per source, for bans;
+//! * `refusals.rs`: reads the numbers of refused packets per source, as the evidence for bans;
 //! * `audit.rs`: a log of changes by other processes;
 //! * `report.rs`: the report of the process that manages the gateway;
 //! * `overview.rs`: readings that are cheap enough for every second;

@@ -44,7 +44,7 @@ pub(crate) struct ServiceNumber {
     pub(crate) group: u32,
 }
 
-/// How the gateway has access to a ledger.
+/// The gateway's access to a ledger.
 #[derive(Debug)]
 pub(crate) enum BindingKind {
     /// The ledger is only in memory. No gateway reads it.

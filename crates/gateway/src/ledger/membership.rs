@@ -313,7 +313,7 @@ impl Drop for Membership {
     }
 }
 
-/// Returns a server's name as it is stored: printable ASCII, cut to fit. The name is shown in
+/// Returns a server's name in its stored form: printable ASCII, cut to fit. The name is shown in
 /// terminals, logs and time series, and servers at the socket are not trusted.
 pub(crate) fn member_name(name: &str) -> [std::ffi::c_char; 32] {
     let shown = |c: char| if c == ' ' || c.is_ascii_graphic() { c } else { '?' };

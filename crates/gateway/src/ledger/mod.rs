@@ -158,8 +158,8 @@ impl Ledger {
         Ok(Ledger::connect_as(path.as_ref(), name, keys, None)?.0)
     }
 
-    /// Does the same as [`Ledger::connect_checking`], for a server that listens at an address. Also
-    /// returns the service that has this address, or `None` if no service has it.
+    /// Does the same as [`Ledger::connect_checking`]. Also returns the service that has the address
+    /// at which the server listens, or `None` if no service has it.
     ///
     /// # Errors
     /// Returns the errors of [`Ledger::connect`].

@@ -184,7 +184,7 @@ impl Memory {
     }
 }
 
-/// The table of a ledger, for the only process that writes it.
+/// The table of a ledger. Only the process that owns the ledger writes it.
 #[derive(Debug)]
 pub(crate) struct Table {
     memory: Arc<Memory>,

@@ -361,7 +361,7 @@ impl State {
     }
 
     /// Answers a query about the number of connections that a source holds with other servers. The
-    /// user of the asking server must be allowed to serve the quota group.
+    /// querying server's user must be allowed to serve the quota group.
     fn tell_count(&mut self, one: &PendingServer, query: CountQuery) {
         if !self.charge(one.peer.uid, QUESTION) {
             return turn_away(&one.link, Status::Busy, "too many queries of this user");

@@ -6,8 +6,8 @@
 //! the gateway.
 //!
 //! A server's abilities are those of its descriptors. It can count connections in its own ledger,
-//! for the services that the gateway allowed. It cannot put a ledger into a slot, change a limit,
-//! or read another server's ledger.
+//! but only for the services that the gateway allowed. It cannot put a ledger into a slot, change a
+//! limit, or read another server's ledger.
 //!
 //! When a client migrates, the kernel does not see that. So the server asks the gateway how many
 //! connections the new source holds with the other servers of its services. It does that over a

@@ -28,7 +28,7 @@ pub(crate) struct Request {
     pub(crate) ledger: u32,
     /// Name of the server in `status`.
     pub(crate) name: String,
-    /// How the server treats the gateway's tokens.
+    /// The server's treatment of the gateway's tokens.
     pub(crate) keys: TokenKeys,
     /// The address at which the server listens, if it wants to know which service has this address.
     pub(crate) listens: Option<SocketAddr>,

@@ -1,4 +1,5 @@
-//! Rules for joining: which users may join, for which services, and with how many servers.
+//! Rules for joining: the users that may join, the services that each of them may serve, and the
+//! maximum numbers of servers.
 
 use crate::config::{Config, SocketConfig};
 use crate::error::{Error, Result};

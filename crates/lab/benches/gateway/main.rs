@@ -1,9 +1,9 @@
 //! Measures the cost of the XDP program and of counting a connection. This is the first half of
 //! `make bench-gateway`.
 //!
-//! Measures nanoseconds per packet of the real program with BPF_PROG_TEST_RUN, for each path
-//! through the program. They are compared with a program that only passes packets, and with the
-//! reference program (`reference.rs`); both run just before, in the same round. Also measures
+//! Measures nanoseconds per packet of the real program with BPF_PROG_TEST_RUN on each path through
+//! the program. They are compared with a program that only passes packets, and with the reference
+//! program (`reference.rs`). Both run just before, in the same round. Also measures
 //! nanoseconds per open/close pair of the ledger, the table of a server's connections. Rounds are
 //! interleaved in random order. TEST_RUN skips the driver, so these ratios do not predict packets
 //! per second. The other half of `make bench-gateway` is `equic-lab gateway-bench`: it measures how
@@ -87,7 +87,7 @@ struct Costs {
     ledger: Vec<Pair>,
 }
 
-/// Measures open/close pairs in one thread, using this number of sources in turn.
+/// Measures open/close pairs in one thread. The pairs cycle through `sources` source addresses.
 fn ledger(sources: u32, rounds: usize) -> Result<Pair> {
     let gateway = Gateway::load(&Config::for_port(443), ObjectSource::Embedded)?;
     let service = gateway.ledger()?.service_at(0)?;

@@ -1,4 +1,4 @@
-//! Measures the XDP program in nanoseconds per packet, for each path through it. The results are
+//! Measures the XDP program in nanoseconds per packet on each path through it. The results are
 //! compared with a program that only passes packets, and with the minimal filter by source address.
 
 use std::time::Duration;

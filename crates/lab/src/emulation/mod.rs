@@ -99,7 +99,8 @@ pub struct Report {
     pub run: Simulation,
     /// For each connection: the flows of the packets from its client, and from its server.
     pub flows: Vec<(FlowId, FlowId)>,
-    /// How much later than emulated packets were delivered, measured with the real clock.
+    /// Delay of each packet's real delivery after its emulated delivery, measured with the real
+    /// clock.
     pub lateness: Lateness,
     /// Number of packets from hosts that belonged to no connection and were dropped. The kernel
     /// sends such packets, for example ICMP.

@@ -196,7 +196,7 @@ pub(super) fn open_packet(interface: &Interface) -> Result<OwnedFd, FloodError> 
     };
     let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)
         .map_err(|e| failed(e.into()))?;
-    // SAFETY: sockaddr_ll is plain data, for which zeros are a valid value.
+    // SAFETY: sockaddr_ll is plain data. Zeros are a valid value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_ifindex = interface.index();
@@ -266,7 +266,7 @@ pub(super) fn send_all(
 }
 
 fn header(parts: &mut [libc::iovec; 2], target: Option<&SockaddrStorage>) -> libc::mmsghdr {
-    // SAFETY: mmsghdr is plain data, for which zeros are a valid value.
+    // SAFETY: mmsghdr is plain data. Zeros are a valid value.
     let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
     header.msg_hdr.msg_iov = parts.as_mut_ptr();
     header.msg_hdr.msg_iovlen = parts.len() as _;

@@ -78,7 +78,7 @@ impl Interface {
     }
 
     fn request(&self) -> libc::ifreq {
-        // SAFETY: ifreq is plain data, for which zeros are a valid value.
+        // SAFETY: ifreq is plain data. Zeros are a valid value.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         // if_nametoindex accepted the name, so it fits with its terminating zero.
         let room = request.ifr_name.len() - 1;

@@ -49,8 +49,8 @@ const STOP_LOOK: Duration = Duration::from_millis(50);
 /// Source addresses of the datagrams.
 #[derive(Debug, Clone)]
 pub enum Origin {
-    /// UDP sockets that are bound to these addresses of the sender and used in turn. Port 0 stands
-    /// for any port. Answers arrive at the sockets but are not read.
+    /// UDP sockets that are bound to these addresses of the sender. The flood cycles through them.
+    /// Port 0 stands for any port. Answers arrive at the sockets but are not read.
     Sockets(Vec<SocketAddr>),
     /// Frames with forged sources. Each has a random address from `prefixes` and a random port from
     /// `ports`. Only prefixes of the target's address family are used, all with the same

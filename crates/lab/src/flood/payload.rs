@@ -17,7 +17,7 @@ const MAX_DATAGRAM: usize = 65_507;
 /// Content of the datagrams that a flood sends.
 #[derive(Debug, Clone)]
 pub enum Payload {
-    /// The datagrams of a pool, in turn.
+    /// The datagrams of a pool. The flood cycles through them.
     Pool(Arc<DatagramPool>),
     /// A new Initial packet each time. No connection ID occurs twice, so servers do not treat
     /// packets as retransmissions. Encrypting a packet costs the sender some microseconds of CPU

@@ -42,7 +42,7 @@ struct Mapping {
     binding: usize,
     /// Time at which the client moves to another binding, or `None` if no move is planned.
     next_move: Option<Duration>,
-    /// Whether the time of the client's first move has been decided.
+    /// True if the time of the client's first move has been decided.
     settled: bool,
 }
 

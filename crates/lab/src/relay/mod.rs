@@ -47,7 +47,7 @@ pub struct Config {
     pub keep: usize,
 }
 
-/// How the address changes at which the server sees a client.
+/// Settings for changes of the address at which the server sees a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rebind {
     /// Time of the first change, counted from the client's first datagram that does not begin with
@@ -55,11 +55,11 @@ pub struct Rebind {
     pub first: Duration,
     /// Time between two changes, or `None` if the client moves only once.
     pub every: Option<Duration>,
-    /// Which part of the address changes.
+    /// The part of the address that changes.
     pub to: RebindTo,
 }
 
-/// Which part of the address changes when a client moves.
+/// The part of the address that changes when a client moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RebindTo {
@@ -97,7 +97,7 @@ pub struct Record {
     pub seen_as: SocketAddr,
     /// The two ECN bits of the IP header.
     pub ecn: u8,
-    /// What the link did with the datagram.
+    /// Fate of the datagram on the link.
     pub fate: Fate,
     /// Content of the datagram, as the sender sent it.
     pub payload: Vec<u8>,

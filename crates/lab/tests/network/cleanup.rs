@@ -73,8 +73,8 @@ fn a_refused_lab_leaves_nothing() {
     });
 }
 
-/// Not a test of its own, but the owner in the tests below: builds a lab, prints its ID and a
-/// child's PID, and waits.
+/// Not a test: the tests below run this function in a separate process, as the owner of a lab. It
+/// builds a lab, prints its ID and a child's PID, and waits.
 #[test]
 fn owner() {
     if std::env::var_os(OWNER).is_none() {

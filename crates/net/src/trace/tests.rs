@@ -78,7 +78,7 @@ fn what_nobody_waits_for_is_lost() {
     assert_eq!(cursor.leaves(&trace, 1_000 * MS, 100), 1_000 * MS + 10 * MS);
 }
 
-/// A slow model that works like Mahimahi: it takes each opportunity in turn, and counts bytes.
+/// A slow model that works like Mahimahi: it visits every opportunity in order, and counts bytes.
 struct Slow<'a> {
     trace: &'a Trace,
     next: u64,

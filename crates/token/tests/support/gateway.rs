@@ -55,7 +55,7 @@ struct Work {
     clients: Mutex<HashMap<SocketAddr, Arc<UdpSocket>>>,
 }
 
-/// How long a thread waits for a packet before it checks whether it must stop.
+/// Time for which a thread waits for a packet before it checks whether it must stop.
 const LOOK: Duration = Duration::from_millis(20);
 
 fn socket() -> Arc<UdpSocket> {

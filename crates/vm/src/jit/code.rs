@@ -54,8 +54,8 @@ impl<H: HelperHost> Compiled<H> {
         });
         let code = Code::new(&output.bytes)?;
         let entry = |(function, offset): (&Function, usize)| Entry {
-            // SAFETY: `compile` wrote a function of this type at this offset. Whoever calls it must
-            // uphold the requirements of `Glue`.
+            // SAFETY: `compile` wrote a function of this type at this offset. The caller of the
+            // function must uphold the requirements of `Glue`.
             glue: unsafe { std::mem::transmute::<*const u8, Glue>(code.at(offset)) },
             cost: checked.cost(*function),
             at: function.start,

@@ -224,7 +224,7 @@ extern "C" fn shim<H: HelperHost, R: Run<H>>(
     // SAFETY: these are the bytes of the sandbox and its slack. `enter` borrows the sandbox
     // uniquely, and compiled code is waiting for this function.
     let bytes = unsafe { std::slice::from_raw_parts_mut(state.base, state.len) };
-    // Most helpers have zero-sized types, for which the table need not be read.
+    // Most helpers have zero-sized types. For these, the table need not be read.
     let run = match size_of::<R>() {
         0 => NonNull::<R>::dangling().as_ptr().cast_const(),
         _ => std::ptr::from_ref(&*helpers.get(state.call & 0xffff).run).cast::<R>(),

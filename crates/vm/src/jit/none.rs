@@ -1,4 +1,5 @@
-//! Replaces the compiler on machines for which there is none. Such machines interpret programs.
+//! Replaces the compiler on machines that the compiler does not support. Such machines interpret
+//! programs.
 
 use std::convert::Infallible;
 use std::io;
@@ -60,8 +61,8 @@ impl<H: HelperHost> Ready<H> {
     }
 }
 
-/// Functions through which compiled code calls helpers. There are none on this machine, because
-/// there is no compiled code.
+/// Functions through which compiled code calls helpers. On this machine, there is no compiled code,
+/// so the type is empty.
 #[derive(Debug, Default)]
 pub(crate) struct Shims;
 

@@ -73,7 +73,7 @@ impl FrameErrorKind {
         }
     }
 
-    /// Returns a short description, for the reason phrase of a CONNECTION_CLOSE frame.
+    /// Returns a short description. It is used as the reason phrase of a CONNECTION_CLOSE frame.
     pub const fn phrase(self) -> &'static str {
         match self {
             FrameErrorKind::NoFrames => "packet without frames",

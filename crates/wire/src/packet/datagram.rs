@@ -105,7 +105,7 @@ impl<'a> LongPacket<'a> {
         self.version
     }
 
-    /// The packet type and, for an Initial packet, the token.
+    /// The packet type, and the token of an Initial packet.
     pub const fn kind(&self) -> LongKind<'a> {
         self.kind
     }

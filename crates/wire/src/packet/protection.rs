@@ -19,7 +19,7 @@ pub const MIN_PROTECTED_LEN: usize = SAMPLE_OFFSET + SAMPLE_LEN;
 /// packet number.
 pub type HeaderMask = [u8; 5];
 
-/// Whether a header is long or short.
+/// Form of a packet header: long or short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HeaderForm {
     /// A long header, which protects four bits of the first byte.
@@ -183,7 +183,7 @@ impl ReservedBitsSet {
 }
 
 impl PacketType {
-    /// Whether the header is long or short.
+    /// Returns the form of the header: long or short.
     pub const fn header_form(self) -> HeaderForm {
         match self {
             PacketType::OneRtt => HeaderForm::Short,

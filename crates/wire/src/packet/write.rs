@@ -16,7 +16,7 @@ use core::ops::Range;
 pub struct LongHeader<'a> {
     /// The version.
     pub version: KnownVersion,
-    /// The packet type and, for an Initial packet, the token.
+    /// The packet type, and the token of an Initial packet.
     pub kind: LongKind<'a>,
     /// Destination Connection ID.
     pub dcid: ConnectionId,

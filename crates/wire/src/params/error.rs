@@ -39,7 +39,7 @@ impl ParameterError {
 }
 
 impl ParameterErrorKind {
-    /// Returns a short description, for the reason phrase of a CONNECTION_CLOSE frame.
+    /// Returns a short description. It is used as the reason phrase of a CONNECTION_CLOSE frame.
     pub const fn phrase(self) -> &'static str {
         match self {
             ParameterErrorKind::Truncated => "truncated transport parameter",

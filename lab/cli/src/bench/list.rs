@@ -27,13 +27,13 @@ pub(crate) struct Args {
 struct Listed<'a> {
     #[serde(flatten)]
     implementation: &'a Implementation,
-    /// Whether all files for the implementation's own command exist. If it has no command, whether
+    /// True if all files for the implementation's own command exist. If it has no command, true if
     /// the files for `transfer` exist.
     built: bool,
-    /// Whether all files for the workload `transfer` exist, or `None` if the implementation does
-    /// not support it.
+    /// True if all files for the workload `transfer` exist. `None` if the implementation does not
+    /// support it.
     transfer_built: Option<bool>,
-    /// Which files are missing if `built` is false, and how to get them.
+    /// The files that are missing and the way to get them, or `None` if `built` is true.
     why: Option<String>,
 }
 

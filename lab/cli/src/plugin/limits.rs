@@ -61,10 +61,10 @@ const QUICK: Extent = Extent {
 
 #[derive(Serialize)]
 struct Data {
-    /// Whether the measurements were short, so that the times are not reliable.
+    /// True if the measurements were short, so that the times are not reliable.
     quick: bool,
     goals: Vec<Goal>,
-    /// Whether every goal is met.
+    /// True if every goal is met.
     met: bool,
 }
 

@@ -106,8 +106,8 @@ fn points_are_played_in_real_time() {
     );
     let sent = |arm: &str, path: usize| points["figure5"][arm]["sent"][0][path].as_u64().unwrap();
     assert!(sent("first", 1) < sent("same", 1), "{points}");
-    // The last rate cap is 50,000 bytes per second, for one second. The rate needs some of that
-    // time to fall, because the previous cap is ten times as high.
+    // The last rate cap is 50,000 bytes per second and lasts one second. The rate needs some of
+    // that time to fall, because the previous cap is ten times as high.
     let rates = points["figure6"]["rates"].as_array().unwrap();
     let last: f64 = rates.iter().rev().take(3).map(|rate| rate[1].as_f64().unwrap()).sum();
     assert!(last / 3.0 < 150_000.0, "{rates:?}");

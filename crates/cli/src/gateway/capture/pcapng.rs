@@ -36,7 +36,7 @@ pub(super) struct Packet<'a> {
     pub frame_len: u32,
     /// Captured part of the frame, starting with its first byte.
     pub frame: &'a [u8],
-    /// Whether the packet was dropped. In a dry run, it was passed.
+    /// True if the gateway dropped the packet. False if it passed the packet because of a dry run.
     pub dropped: bool,
     /// Comment for the person who looks at the packet.
     pub comment: &'a str,

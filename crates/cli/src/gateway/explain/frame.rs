@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use clap::ValueEnum;
 
-/// Which fragment of a datagram a frame contains. Without it, the frame contains the whole
-/// datagram.
+/// Fragment of a datagram that a frame contains. If no fragment is selected, the frame contains the
+/// whole datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Fragment {
     /// The first fragment, which contains the ports.

@@ -23,10 +23,10 @@ pub(super) struct Judged<'a> {
     packet: Option<u64>,
     /// Bytes judged.
     length: usize,
-    /// Whether the capture contains only the first part of the frame.
+    /// True if the capture contains only the first part of the frame.
     cut: bool,
     verdict: &'static str,
-    /// Whether the verdict is a drop. In a dry run, such a packet passes anyway.
+    /// True if the verdict is a drop. In a dry run, such a packet passes anyway.
     drops: bool,
     meaning: &'static str,
     #[serde(flatten)]

@@ -1,5 +1,6 @@
 //! Metrics of a gateway for Prometheus, over HTTP. `equic gateway metrics` serves the metrics of a
-//! gateway that any process runs, `equic gateway run --metrics` those of its own gateway.
+//! gateway that any process runs. `equic gateway run --metrics` serves the metrics of the gateway
+//! that it runs itself.
 //!
 //! * [`source`] finds the gateway, and finds it again after it was replaced.
 //! * [`families`] converts the gateway's state to metric families.

@@ -31,7 +31,7 @@ pub(super) enum Health {
     Well,
     /// No gateway is running.
     Gone,
-    /// The gateway runs but cannot be read, for the reason given.
+    /// The gateway runs but cannot be read. Contains the reason.
     Unreadable(String),
 }
 

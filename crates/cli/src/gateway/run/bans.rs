@@ -32,13 +32,13 @@ pub(super) struct BanKeeper {
     began: Instant,
     next: Instant,
     refused: Option<u64>,
-    /// Whether bans have changed since the ban file was last written.
+    /// True if bans have changed since the ban file was last written.
     unsaved: bool,
-    /// Whether a file is at the configured path that could neither be read nor moved away. It must
-    /// not be overwritten.
+    /// True if the file at the configured path could neither be read nor moved away. This process
+    /// must not overwrite it.
     in_the_way: bool,
     save_at: Instant,
-    /// Whether the last look was a dry run, in which no bans are written to the deny list.
+    /// True if the last look was a dry run, in which no bans are written to the deny list.
     dry: bool,
 }
 

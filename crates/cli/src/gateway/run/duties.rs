@@ -22,19 +22,20 @@ use crate::output::Journal;
 /// A function that reads the current configuration file and applies the command-line flags on top.
 pub(super) type Configure<'a> = Box<dyn Fn() -> Result<Config> + 'a>;
 
-/// Where the configuration came from, and how to read it again.
+/// Origin of the configuration, and the function that reads it again.
 pub(super) struct Source<'a> {
     /// The configuration file, or `None` if everything was given on the command line. Without a
     /// file, a reload is not possible.
     pub file: Option<String>,
     /// Reads it.
     pub configure: Configure<'a>,
-    /// Whether the process ends when the last interface has disappeared.
+    /// True if the process ends when the last interface has disappeared.
     pub once: bool,
 }
 
 impl Source<'_> {
-    /// Returns the fingerprint of the configuration file as it is now, or 0 if there is no file.
+    /// Returns the fingerprint of the configuration file's current content, or 0 if there is no
+    /// file.
     pub(super) fn fingerprint(&self) -> u64 {
         self.file.as_ref().and_then(|file| fingerprint_of(file.as_ref())).unwrap_or(0)
     }
@@ -184,7 +185,7 @@ impl<'a> Duties<'a> {
         self.health.note(journal, "pins", Level::Warning, lost.as_deref());
     }
 
-    /// Reads the configuration again and applies it completely, or not at all if it has an error.
+    /// Reads the configuration again and applies all of it. If it has an error, applies nothing.
     /// Returns the result as text.
     pub(super) fn read_again(&mut self, journal: &Journal) -> String {
         let number = self.reload.as_ref().map_or(0, |reload| reload.number) + 1;

@@ -120,8 +120,8 @@ impl Interfaces {
         }
     }
 
-    /// If the new configuration uses another name for an attached interface, keeps the program
-    /// attached, so that there is no gap in the protection.
+    /// Keeps the program attached to an interface for which the new configuration uses another
+    /// name. This avoids a gap in the protection.
     fn rename(&mut self, names: &[String]) {
         let new: Vec<String> = names
             .iter()
@@ -158,7 +158,7 @@ impl Interfaces {
                 let packets = unsent.iter().find(|(number, _)| *number == ifindex);
                 one.count_unsent(packets.map(|(_, packets)| *packets));
                 match gateway.place_of(ifindex) {
-                    // If the interface cannot be looked up, leave its state as it is.
+                    // If the interface cannot be looked up, keep its state.
                     Err(_) => continue,
                     Ok(AttachmentPlace::Here) => {
                         one.examine(ifindex, self.mode, gateway, journal);
@@ -372,7 +372,7 @@ impl Wanted {
     /// Checks whether the attached interface still has the configured name, and whether the program
     /// works on it.
     fn examine(&mut self, ifindex: u32, mode: Mode, gateway: &Gateway, journal: &Journal) {
-        // If the kernel does not answer, leave the state as it is.
+        // If the kernel does not answer, keep the state.
         let Ok(named) = index_of(&self.name) else { return };
         if named.is_some_and(|index| index != ifindex) {
             let due = self.tried.is_none_or(|tried| tried.elapsed() >= AGAIN);

@@ -36,8 +36,8 @@ pub(super) struct Keeper<'a> {
     events: Option<Events>,
     journal: Journal,
     pace: Pace,
-    /// How many ledgers of dead servers were reported so far. A ledger has the connections of one
-    /// server.
+    /// Number of ledgers of dead servers that were reported so far. A ledger has the connections of
+    /// one server.
     swept: u32,
     sweeping_fails: bool,
 }

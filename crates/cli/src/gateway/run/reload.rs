@@ -1,4 +1,5 @@
-//! Applies a new configuration to a running gateway: completely, or not at all if it has an error.
+//! Applies all of a new configuration to a running gateway. If the configuration has an error,
+//! applies nothing.
 
 use equic_gateway::{
     BanConfig, Config, Control, GatewayConfig, Replaced, ServiceConfig, SocketConfig,

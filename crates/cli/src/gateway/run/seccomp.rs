@@ -225,7 +225,7 @@ fn rules() -> Result<Rules, seccompiler::BackendError> {
     rules.insert(libc::SYS_ioctl, vec![all_but(1, &IOCTL_REFUSED)?]);
     rules.insert(libc::SYS_fcntl, vec![all_but(1, &FCNTL_REFUSED)?]);
     // A process of root may signal many others. Permit only signals to this process's threads, and
-    // changes of its own limits.
+    // only changes of this process's limits.
     rules.insert(libc::SYS_tgkill, vec![when(0, Eq, std::process::id().into())?]);
     rules.insert(libc::SYS_prlimit64, vec![when(0, Eq, 0)?]);
     // Permit new threads but no new processes.

@@ -98,7 +98,7 @@ pub(super) struct Picture {
     /// Services that the gateway protects: name, addresses and limits.
     pub services: Vec<String>,
     pub servers: Vec<ServerLine>,
-    /// Whether there were at least two samples. Otherwise, there are no rates.
+    /// True if there were at least two samples. Otherwise, there are no rates.
     pub measured: bool,
     /// Packets per second that passed.
     pub passed_per_s: f64,

@@ -28,7 +28,7 @@ use super::frame::{Packet, udp};
 use super::quic::initial;
 use super::script::Script;
 
-/// Addresses of a client and the server, for each address family.
+/// Addresses of a client and the server: one pair for IPv4, one for IPv6.
 const C4: &str = "192.0.2.1:1000";
 const S4: &str = "10.0.0.1:443";
 const C6: &str = "[2001:db8::1]:1000";

@@ -36,7 +36,7 @@ fn asking(what: &str) -> Script {
     case(what).service(|service| service.retry = RetryPolicy::Always)
 }
 
-/// Returns a token that was made with a key ring at the time `issued`, for a client that got the
+/// Returns a token that was made with a key ring at the time `issued`. The client got the
 /// connection ID `id`.
 fn token_of(ring: &KeyRing, client: &str, id: &[u8], issued: u64) -> Vec<u8> {
     let [original, id] = [&DCID[..], id].map(|id| ConnectionId::new(id).unwrap());

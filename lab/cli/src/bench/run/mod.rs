@@ -65,7 +65,7 @@ pub(crate) struct Args {
 struct Summary<'a> {
     /// Path of the run's folder.
     folder: &'a Path,
-    /// Whether the whole plan was carried out.
+    /// True if the whole plan was carried out.
     complete: bool,
     /// The results of each cell. A cell is one combination of client, server, workload and
     /// settings.

@@ -211,8 +211,8 @@ async fn go_elsewhere(endpoint: Endpoint, connection: Connection, server: Socket
     Ok(())
 }
 
-/// Initiates a key update as soon as it is permitted, that is, when the handshake is confirmed (RFC
-/// 9001 s.6.1).
+/// Initiates a key update as soon as the endpoint may do so. That is the case once the handshake is
+/// confirmed (RFC 9001 s.6.1).
 async fn update_keys(connection: Connection) {
     while connection.close_reason().is_none() && !connection.update_keys() {
         tokio::time::sleep(LOOK).await;

@@ -56,7 +56,7 @@ struct Data {
     quick: bool,
     trials: Vec<Trial>,
     attacks: Vec<Attack>,
-    /// Whether every plugin helped, every attack failed, and all data was intact.
+    /// True if every plugin helped, every attack failed, and all data was intact.
     passed: bool,
 }
 
@@ -72,7 +72,7 @@ struct Trial {
     bundle_bytes: usize,
     without: f64,
     with: f64,
-    /// Whether the received data was the data sent, by its SHA-256, both with the plugin and
+    /// True if the received data was the data sent, by its SHA-256, both with the plugin and
     /// without it.
     intact: bool,
     /// Time of each transfer without the plugin, in milliseconds.
@@ -86,9 +86,9 @@ struct Trial {
 struct Attack {
     name: &'static str,
     tries: &'static str,
-    /// What happened to the plugin: `refused`, `taken off` (detached) or `contained`.
+    /// Fate of the plugin: `refused`, `taken off` (detached) or `contained`.
     fate: &'static str,
-    /// What must happen to the plugin, with the same words as `fate`.
+    /// Required fate of the plugin, with the same words as `fate`.
     expected: &'static str,
     /// Reason in words. Empty if the plugin runs.
     why: String,

@@ -8,7 +8,7 @@ use ratatui::symbols::{bar, border};
 use ratatui::text::Span;
 use ratatui::widgets::Block;
 
-/// How to draw the screen: with or without colours, with Unicode or ASCII.
+/// Style of the screen: colours, and Unicode or ASCII.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Theme {
     pub colour: bool,
