@@ -214,7 +214,8 @@ impl Cell {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns true if a task panicked while it had the connection locked. Its state may contradict itself then.
+    /// Returns true if a task panicked while it had the connection locked. The connection's state
+    /// may then be inconsistent.
     pub(crate) fn is_broken(&self) -> bool {
         self.state.is_poisoned()
     }

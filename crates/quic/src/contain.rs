@@ -1,10 +1,12 @@
-//! A panic while a socket's task works for one connection ends that connection, and no other.
+//! If a socket's task panics while it works for a connection, only that connection ends.
 //!
-//! The state of such a connection may contradict itself, so nothing reads or writes it again, except for the accessors that
-//! the application calls. It is removed, and the peer is not notified: the endpoint answers the peer's
-//! next packet with a stateless reset (RFC 9000 s.10.3). Connections share no state but their routes, timers and crowds,
-//! which are cleaned up as for every connection that ends. Neither this crate nor the transport
-//! has `unsafe` code, so no state can make memory unsafe.
+//! The state of such a connection may be inconsistent. Only the accessors that the application
+//! calls still read or write it. The connection is removed without a notice to the peer. The
+//! endpoint answers the peer's next packet with a stateless reset (RFC 9000 s.10.3).
+//!
+//! Connections share only their routes, timers and crowds. These are cleaned up as for every
+//! connection that ends. This crate and the transport have no `unsafe` code, so an inconsistent
+//! state cannot break memory safety.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,13 +19,14 @@ use crate::socket::{Inner, Socket};
 /// INTERNAL_ERROR (RFC 9000 s.20.1).
 const INTERNAL_ERROR: u64 = 0x1;
 
-/// Calls a function. Returns `None` if it panicked; the panic hook has reported the panic then.
+/// Calls a function. Returns `None` if the function panicked. In that case, the panic hook has
+/// already reported the panic.
 pub(crate) fn contain<T>(work: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
 impl Inner {
-    /// Ends a connection in whose work the task has panicked.
+    /// Ends a connection after the task has panicked while it worked for this connection.
     pub(crate) fn break_off(&mut self, socket: &Socket, cell: &Arc<Cell>) {
         let mut state = cell.lock();
         let handle = state.handle;
@@ -35,7 +38,7 @@ impl Inner {
             self.timers.remove(&(timer, handle));
         }
         self.unanswered.retain(|one| *one != handle);
-        // This touches the connection's state, so it may panic, too.
+        // This accesses the connection's state, so it may panic, too.
         let _ = contain(|| self.crowds.leave(&mut state));
         socket.shared.send_memory.settle(&mut state.counted, 0);
         state.on_closed(panicked());

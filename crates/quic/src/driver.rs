@@ -209,7 +209,7 @@ impl Driver {
                     state.connection.handle_timeout(now);
                     std::mem::replace(&mut state.queued, true)
                 });
-                // After a panic, `look_at` ends the connection.
+                // If this panicked, `look_at` ends the connection.
                 if was_queued != Some(true) {
                     self.work.push_back(Arc::clone(cell));
                 }
@@ -257,12 +257,13 @@ impl Driver {
         outlets: Outlets<'_>,
         inner: &mut Inner,
     ) -> bool {
-        // There may have been a panic before, in an application's task among others.
+        // A panic may have happened earlier, for example in an application's task.
         let sound = !cell.is_broken();
         let worked = sound.then(|| contain(|| self.work_on(&cell, first, outlets, inner)));
         let Some(sent) = worked.flatten() else {
             inner.break_off(&self.socket, &cell);
-            // The batch holds whole datagrams only. They go before those of the next connection.
+            // The batch holds only whole datagrams. They are sent before those of the next
+            // connection.
             return self.batch.flush(outlets).is_ok();
         };
         if sent != Sent::All {

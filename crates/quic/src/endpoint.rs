@@ -367,7 +367,8 @@ impl Endpoint {
         self.owner.sockets.iter().map(|socket| socket.lock().open).sum()
     }
 
-    /// Returns the number of connections that a panic has ended, in a hook or in this library. Each is logged as an error.
+    /// Returns the number of connections that a panic has ended. The panic was in a hook or in this
+    /// library. Each one is logged as an error.
     pub fn broken_connections(&self) -> u64 {
         self.owner.shared.broken.load(Ordering::Relaxed)
     }

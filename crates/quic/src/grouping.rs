@@ -5,9 +5,10 @@ use std::time::Duration;
 /// Messages that go to the system in a row.
 pub(crate) const GROUP: usize = 4;
 
-/// Time for a datagram of a large message up to which the message goes on whole, in nanoseconds. (100 to 150 were
-/// measured for messages that do, beside a busy receiver, 760 to 1,100 for others; in one thread, with nobody to
-/// wake, 55 and 350.)
+/// Longest time for each datagram of a large message, in nanoseconds, at which the system is
+/// assumed to forward the message whole. Measured next to a busy receiver: 100 to 150 for messages
+/// that are forwarded whole, 760 to 1,100 for others. Measured in one thread, without another
+/// thread to wake: 55 and 350.
 const WHOLE: u32 = 200;
 
 /// Time for a datagram of a large message from which on the message is taken apart, in nanoseconds.
@@ -25,15 +26,18 @@ const SELDOM: u8 = 16;
 /// Messages that go one by one after the peer has asked for something: a megabyte.
 const SINGLE: u8 = 16;
 
-/// How long the system takes for a connection's large messages, and what follows from it.
+/// Measures how long the system takes for a connection's large messages. Decides from that how many
+/// messages to make before sending.
 ///
-/// A message of many datagrams (GSO) takes the system little time where it goes on whole: to a socket of the same
-/// machine, to a container, to a network card that takes it apart. Then the other end gets all of it at once, and
-/// several in a row are fewer wake-ups for it. Where the system takes the message apart itself, each datagram is a
-/// packet of its own, at several times the price, and the first message is better on its way while the next is made.
+/// A message of many datagrams (GSO) takes the system little time if it is forwarded whole: to a
+/// socket on the same machine, to a container, or to a network card that segments it. The other end
+/// then gets the whole message at once, and several messages in a row cause fewer wake-ups. If the
+/// system segments the message itself, each datagram is a separate packet and costs several times
+/// as much. In that case it is better to send the first message while the next one is made.
 ///
-/// What an interface can do says nothing of the bridge and the card behind it. The time that sending takes does, for
-/// what is taken apart on this machine is taken apart within the call; and that time is what matters.
+/// The capabilities of an interface say nothing about the bridge and the card behind it. The time
+/// of the send call does, because segmentation on this machine happens within the call. This time
+/// is also what matters.
 #[derive(Default)]
 pub(crate) struct Grouping {
     /// The least time for a datagram among those of this round, in nanoseconds.
@@ -65,14 +69,14 @@ impl Grouping {
         self.single = SINGLE;
     }
 
-    /// True if an application was told of something that the peer sent, and no megabyte has left since: what comes
-    /// next is not to wait for long either.
+    /// Returns true if an application was notified of data from the peer and less than a megabyte
+    /// was sent since then. What comes next must not wait for long either.
     pub(crate) fn has_heard(&self) -> bool {
         self.single > 0
     }
 
-    /// Called before a group is sent, with the number of datagrams of its smallest message; true if
-    /// [`Grouping::took`] is to be told how long it takes.
+    /// Must be called before a group is sent, with the number of datagrams of its smallest message.
+    /// Returns true if the caller must report the group's time to [`Grouping::took`].
     pub(crate) fn is_timed(&mut self, datagrams: usize) -> bool {
         if datagrams < LARGE {
             return false;

@@ -1,5 +1,6 @@
-//! QUIC over UDP and tokio: [`equic_transport`] with sockets, a clock and tasks around it. It is all that a
-//! program needs: what it uses of other crates is here, too ([`rustls`], [`operation`], [`congestion`]).
+//! QUIC over UDP and tokio: [`equic_transport`] with sockets, a clock and tasks. A program needs no
+//! other crate for QUIC. This crate re-exports what a program uses of other crates ([`rustls`],
+//! [`operation`], [`congestion`]).
 //!
 //! ```no_run
 //! # async fn client() -> Result<(), Box<dyn std::error::Error>> {
@@ -16,43 +17,60 @@
 //! # }
 //! ```
 //!
-//! An [`Endpoint`] is one UDP socket, or several that share a port; each has a task of its own that
-//! receives, times and sends for all connections of that socket. [`Endpoint::connect`] and
-//! [`Endpoint::accept`] give a [`Connection`]; [`Connection::open_bi`] and its likes give a
-//! [`SendStream`] and a [`RecvStream`], which are tokio's `AsyncWrite` and `AsyncRead`.
+//! An [`Endpoint`] is one UDP socket, or several that share a port. Each socket has a task that
+//! receives, runs timers and sends for all connections of that socket. [`Endpoint::connect`] and
+//! [`Endpoint::accept`] give a [`Connection`]. [`Connection::open_bi`] and similar functions give a
+//! [`SendStream`] and a [`RecvStream`], which implement tokio's `AsyncWrite` and `AsyncRead`.
 //!
-//! Every future here can be dropped at any time: nothing that was received is lost. What a dropped read had taken,
-//! [`RecvStream::read_to_end`] too, the next read returns. A dropped [`SendStream::write_all`] may have written a part. A writer waits
-//! while the stream's send buffer is full, and a reader that does not read holds the peer up by
-//! flow control.
+//! Every future of this crate can be dropped at any time without losing received data. If a read is
+//! dropped, also [`RecvStream::read_to_end`], the next read returns the data that the dropped one
+//! had taken. A dropped [`SendStream::write_all`] may have written a part. A writer waits while the
+//! stream's send buffer is full. If a reader does not read, flow control stops the peer.
 //!
-//! If a hook, or this library by a mistake, panics while a socket's task works for a connection, that connection ends with
-//! [`ConnectionError::Transport`] (INTERNAL_ERROR), and the others go on ([`Endpoint::broken_connections`] counts them). The peer
-//! gets a stateless reset. If the panic happens in an application's task, as in [`Connection::attach`], the connection ends the
-//! same way when it next sends or receives. This needs `panic = "unwind"`, Cargo's default; with `panic = "abort"` every panic ends the process.
-//! A datagram that causes a panic before it reaches a connection is dropped. Any other panic ends the socket's task: its
-//! connections end with [`ConnectionError::EndpointGone`], and [`Endpoint::accept`] returns `None`.
+//! A hook may panic while a socket's task works for a connection. This library may also panic,
+//! because of a bug. That connection then ends with [`ConnectionError::Transport`]
+//! (INTERNAL_ERROR), and the others continue. [`Endpoint::broken_connections`] counts such
+//! connections. The peer gets a stateless reset. If the panic happens in an application's task, as
+//! in [`Connection::attach`], the connection ends the same way when it next sends or receives. This
+//! needs `panic = "unwind"`, Cargo's default; with `panic = "abort"`, every panic ends the process.
+//! A datagram that causes a panic before it reaches a connection is dropped. Any other panic ends
+//! the socket's task: its connections end with [`ConnectionError::EndpointGone`], and
+//! [`Endpoint::accept`] returns `None`.
 //!
-//! Every operation of a connection can be watched or replaced by a hook ([`operation`],
-//! [`Connection::attach`], [`ClientConfig::with_hooks`]); what happens can be had as a stream of events
-//! (`event`, with the feature `qlog`). `examples/` has an echo server, a client that migrates, and
-//! datagrams; `docs/quic.md` is for who comes from quinn.
+//! A hook can watch or replace every operation of a connection ([`operation`],
+//! [`Connection::attach`], [`ClientConfig::with_hooks`]). With the feature `qlog`, a program can
+//! read a connection's events as a stream (`event`). `examples/` has an echo server, a client that
+//! migrates, and datagrams. `docs/quic.md` helps users of quinn to change over.
 //!
-//! Features: `aws-lc-rs` (on unless switched off) and `ring`, crypto providers, of which a program needs one
-//! or brings another; `boringssl`, AES-GCM of packets by BoringSSL on x86-64, which takes less time; `qlog`, logs and events; `platform-roots`, the system's root certificates.
+//! Features:
 //!
-//! * `config.rs`: configurations; `endpoint.rs`, `incoming.rs`, `connection.rs`, `identity.rs`, `send.rs`,
-//!   `receive.rs`: what an application has in its hands; `error.rs`: what can go wrong;
-//! * `aws_lc/`: keys of packets that take less time than rustls's;
+//! * `aws-lc-rs` (enabled by default) and `ring`: crypto providers. A program needs one of them, or
+//!   supplies another provider;
+//! * `boringssl`: BoringSSL protects AES-GCM packets on x86-64, which takes less time;
+//! * `qlog`: logs and events;
+//! * `platform-roots`: the system's root certificates.
+//!
+//! Files:
+//!
+//! * `config.rs`: configurations; `endpoint.rs`, `incoming.rs`, `connection.rs`, `identity.rs`,
+//!   `send.rs`, `receive.rs`: the types that an application uses; `error.rs`: errors;
+//! * `aws_lc/`: packet keys that take less time than rustls's;
 //! * `hooks.rs`, `event.rs`: operations and events;
-//! * `early.rs`: 0-RTT; `tokens.rs`: tokens of servers, which a client keeps;
-//! * `crowd.rs`: connections to one address, which take turns; `cell.rs`: a connection as the task and the application share it; `socket.rs`: a socket as they
-//!   do; `driver.rs`: the task; `route.rs`: from datagrams to connections; `local.rs`, `outlets.rs`: several local addresses; `paths.rs`: several paths; `memory.rs`: how much they may have waiting; `batch.rs`: datagrams into
-//!   GSO batches; `grouping.rs`: how many of these at once; `udp.rs`: the system's socket; `unreachable.rs`: ICMP errors, as far as they can be
-//!   believed; `renew.rs`: fresh connection IDs when keys are rotated; `contain.rs`: panics end one connection only;
+//! * `early.rs`: 0-RTT; `tokens.rs`: tokens of servers, which a client stores;
+//! * `crowd.rs`: connections to one address, which take turns;
+//! * `cell.rs`: a connection, shared by the task and the application; `socket.rs`: a socket, shared
+//!   in the same way;
+//! * `driver.rs`: the task; `route.rs`: finds the connection of a datagram;
+//! * `local.rs`, `outlets.rs`: several local addresses; `paths.rs`: several paths; `memory.rs`: the
+//!   limit on waiting data;
+//! * `batch.rs`: combines datagrams into GSO batches; `grouping.rs`: the number of batches to send
+//!   at once;
+//! * `udp.rs`: the system's socket; `unreachable.rs`: ICMP errors, and which of them to trust;
+//! * `renew.rs`: fresh connection IDs when keys are rotated; `contain.rs`: limits a panic to one
+//!   connection;
 //! * `log/`: qlog files and packet traces; `bind.rs`: sockets; `printable.rs`: a peer's text.
 //!
-//! Locks are taken in the order socket, connection, wake list, and never across an await.
+//! Locks are taken in the order socket, connection, wake list, and never held across an await.
 
 #![forbid(unsafe_code)]
 

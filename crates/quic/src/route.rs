@@ -57,7 +57,7 @@ impl Route<'_> {
             if let Some(cell) = found {
                 match contain(|| self.hand_to(cell, arrival, (run, segment), work)) {
                     Some(heard) => told |= heard,
-                    // The task ends the connection when it looks at it.
+                    // The task ends the connection when it next looks at it.
                     None => work.push_back(Arc::clone(cell)),
                 }
             }

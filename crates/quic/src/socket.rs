@@ -1,7 +1,8 @@
-//! A socket as its task and the application share it.
+//! A socket, shared by its task and the application.
 //!
-//! Datagrams are sent with sendmsg and GSO, and received with recvmmsg and GRO. `make bench-kernel` measures the
-//! kernel's other ways (io_uring, AF_XDP, MSG_ZEROCOPY); none takes 5 % less on every path.
+//! Datagrams are sent with sendmsg and GSO, and received with recvmmsg and GRO. `make bench-kernel`
+//! measures the kernel's other ways (io_uring, AF_XDP, MSG_ZEROCOPY). None of them saves 5 % on
+//! every path.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;

@@ -1,5 +1,6 @@
-//! Which of several sockets at one port gets a datagram: a program of classic BPF in the kernel chooses by the
-//! connection ID, so that what a client sends after it has moved comes to its connection's socket without a detour.
+//! Chooses the socket that gets a datagram if several sockets share a port. A classic BPF program
+//! in the kernel chooses by the connection ID. After a client has migrated, its packets therefore
+//! reach its connection's socket directly.
 
 use std::io;
 use std::net::UdpSocket;
@@ -20,15 +21,16 @@ const fn jump(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
     libc::sock_filter { code: code as u16, jt, jf, k }
 }
 
-/// Has the kernel give datagrams with a short header to the socket whose number, in the order in which the sockets were
-/// bound, is in the byte at `number_at` of their connection ID. All others go to a socket by the addresses and ports:
-/// their connection ID may be the client's choice.
+/// Makes the kernel choose the socket of datagrams with a short header by their connection ID. The
+/// byte at `number_at` of the ID is the socket's number, in the order in which the sockets were
+/// bound. For all other datagrams, the kernel chooses a socket by the addresses and ports, because
+/// the client may have chosen their connection ID.
 ///
-/// No privilege is needed. What is chosen is the socket alone: one datagram of a batch (GRO) decides for all of them,
-/// so whoever receives still has to look.
+/// No privilege is needed. The program chooses only the socket, and one datagram of a batch (GRO)
+/// decides for the whole batch. The receiver must therefore still check each datagram.
 ///
 /// # Errors
-/// The system's error, if it takes no such program; nothing has changed then.
+/// Returns the system's error if it does not accept the program. Nothing has changed in that case.
 pub(crate) fn by_connection_id(socket: &UdpSocket, number_at: usize) -> io::Result<()> {
     // In the first byte of a header, set in those that are long (RFC 9000 s.17.2).
     const LONG: u32 = 0x80;

@@ -1,5 +1,5 @@
-//! Signatures that a client verifies with the configuration that it is given by default. A process of its own: its
-//! crypto provider, which counts, is everybody's there.
+//! Counts the signatures that a client verifies with its default configuration. The test is a
+//! separate process because the counting crypto provider applies to the whole process.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::LazyLock;

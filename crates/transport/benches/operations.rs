@@ -1,8 +1,8 @@
 //! Measures how much slower connections are because their operations can be hooked, even if no hook
 //! is attached: `make bench-operations`.
 //!
-//! Two builds of this program move data between two connections in memory, in turn, with real
-//! packet protection and without sockets. One of the builds has the feature
+//! Two builds of this program alternate. Each moves data between two connections in memory, with
+//! real packet protection and without sockets. One of the builds has the feature
 //! `bench-without-operations`, so no hook can be attached in it.
 //!
 //! * `--against OTHER` runs this build and the build `OTHER`, and compares their CPU time.
@@ -57,7 +57,7 @@ fn main() {
     compare("a hook watches SendPacket / none", &[&this, "--watched"], &[&this], rounds);
 }
 
-/// Runs both programs in turn, and prints the ratio of the first program's time to the second's.
+/// Runs the two programs alternately. Prints the ratio of the first program's time to the second's.
 fn compare(what: &str, first: &[&str], second: &[&str], rounds: usize) {
     let run = |command: &[&str]| {
         let out = Command::new(command[0]).arg("--measure").args(&command[1..]).output();
@@ -109,9 +109,9 @@ impl Hook for Nothing {
 /// Measures the cost of one call of the operation `UpdateKeys`. Before the handshake is confirmed,
 /// its default only decides not to update the keys. Apart from that, a call makes only two tests.
 ///
-/// Each round measures all kinds of hooks in turn. The value of a kind in a round is the median of
-/// its bursts. The cost of a hook is printed as the difference from the value without a hook in the
-/// same round.
+/// Each round measures every kind of hook, one after the other. The value of a kind in a round is
+/// the median of its bursts. The cost of a hook is printed as the difference from the value without
+/// a hook in the same round.
 fn calls(rounds: usize) {
     let operation = Operation::UpdateKeys;
     let observe = AttachPoint::observe(operation);

@@ -12,8 +12,8 @@
 //! * `--null`: packets have a checksum in place of packet protection.
 //! * `--max-paths`: the number of paths that both ends permit (RFC 10069).
 //! * `--paths`: the number of open paths. The client has an address for each.
-//! * `--in-turn`: the paths carry one packet each in turn. Without it, the default scheduler is
-//!   used.
+//! * `--in-turn`: the sender uses the paths round-robin, one packet on each. Without it, the
+//!   default scheduler is used.
 //!
 //! The program prints how many packets each end has sent.
 

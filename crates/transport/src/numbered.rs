@@ -1,8 +1,8 @@
 //! A small ordered map with numbers as keys.
 
-/// An ordered map from numbers to values, for a few entries. It takes only the memory that its
-/// entries need, whereas a `BTreeMap` allocates a node for eleven entries. Inserting or removing an
-/// entry takes time linear in the number of entries.
+/// An ordered map from numbers to values. It is made for a few entries. It takes only the memory
+/// that its entries need, whereas a `BTreeMap` allocates a node for eleven entries. Inserting or
+/// removing an entry takes time linear in the number of entries.
 #[derive(Debug, Clone)]
 pub(crate) struct Numbered<V> {
     entries: Vec<(u64, V)>,

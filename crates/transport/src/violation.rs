@@ -54,7 +54,7 @@ pub enum Violation {
     /// s.4.5).
     FinalSize,
     /// A DATAGRAM frame that is larger than this end's `max_datagram_frame_size`, or that this end
-    /// does not accept at all (RFC 9221 s.3).
+    /// did not agree to receive (RFC 9221 s.3).
     DatagramSize,
     /// A `requested_max_ack_delay` below `min_ack_delay`, or of at least 2^14 ms
     /// (draft-ietf-quic-ack-frequency s.4).

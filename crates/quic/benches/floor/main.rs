@@ -1,17 +1,24 @@
-//! The floor under a packet's cost: what cryptography and the kernel take for datagrams of 1,440 bytes with nothing
-//! else around them. `make bench-floor`; docs/notebook/performance.md makes a budget of it.
+//! Measures the least cost of a packet: the time that cryptography and the kernel take for
+//! datagrams of 1,440 bytes, without other work. Run it with `make bench-floor`.
+//! docs/notebook/performance.md derives a budget from it.
 //!
-//! Figures are nanoseconds of the thread's CPU time for each datagram (CLOCK_THREAD_CPUTIME_ID), so that a wait costs
-//! nothing and other programs little. In each round every row is measured once; shown are the smallest mean of a
-//! round, which is the floor, and the median. `--rounds N` (default 200), `--markdown`,
-//! `--veth FROM TO`: the names of two network namespaces with 10.251.0.1 and 10.251.0.2 in them, instead of
-//! loopback (scripts/bench-floor.sh makes them).
+//! Figures are nanoseconds of the thread's CPU time for each datagram (CLOCK_THREAD_CPUTIME_ID).
+//! Waiting therefore costs nothing, and other programs have little influence. Each round measures
+//! every row once. The output has the smallest mean of a round, which is the floor, and the median.
 //!
-//! * `crypto.rs`: AEAD and header protection, by the keys that the transport uses and those that rustls has; `copied.rs`: opened and copied, or in one
-//!   pass;
-//! * `kernel.rs`: sending and receiving, with the offloads and calls that Linux has; `wake.rs`: waking a thread;
+//! * `--rounds N`: the number of rounds (default 200);
+//! * `--markdown`: prints a Markdown table;
+//! * `--veth FROM TO`: uses two network namespaces with these names instead of loopback. They have
+//!   the addresses 10.251.0.1 and 10.251.0.2. scripts/bench-floor.sh creates them.
+//!
+//! The files:
+//!
+//! * `crypto.rs`: AEAD and header protection, with the transport's keys and with rustls's;
+//!   `copied.rs`: decryption followed by a copy, or both in one pass;
+//! * `kernel.rs`: sending and receiving, with the offloads and calls that Linux has; `wake.rs`:
+//!   waking a thread;
 //! * `apart.rs`: all of it, with a CPU for each end;
-//! * `options.rs`: its arguments (tested by `tests/quic/floor.rs`).
+//! * `options.rs`: the program's arguments (tested by `tests/quic/floor.rs`).
 
 mod apart;
 mod copied;

@@ -1,17 +1,27 @@
-//! The kernel's ways of moving datagrams of 1,452 bytes, side by side: system calls with and without offloads,
-//! MSG_ZEROCOPY, SO_TXTIME, SO_BUSY_POLL, io_uring, AF_XDP. `make bench-kernel`; what came of it is in
-//! docs/notebook/performance.md ("The kernel's ways").
+//! Compares the kernel's ways of moving datagrams of 1,452 bytes: system calls with and without
+//! offloads, MSG_ZEROCOPY, SO_TXTIME, SO_BUSY_POLL, io_uring and AF_XDP. Run it with `make
+//! bench-kernel`. The results are in docs/notebook/performance.md ("The kernel's ways").
 //!
-//! One thread on one CPU sends a batch and then receives it, so that no wait is in the figures: nanoseconds of the thread's
-//! CPU time (CLOCK_THREAD_CPUTIME_ID) for each datagram, for sending and receiving apart. On one machine the way to the
-//! receiver's socket (soft interrupts) is in the time of sending. In each round every way is measured once; shown are
-//! medians of the rounds with the 95 % interval of the median, and, round by round, the ratio to the way that the
-//! socket layer uses. The order is another one in each round, and each way is gone once before it counts. What the kernel does not offer is listed with its error, and is no failure.
+//! One thread on one CPU sends a batch and then receives it, so the figures include no waiting.
+//! Figures are nanoseconds of the thread's CPU time (CLOCK_THREAD_CPUTIME_ID) for each datagram,
+//! separately for sending and receiving. On one machine, the time of sending includes the delivery
+//! to the receiver's socket (soft interrupts).
 //!
-//! `--rounds N` (default 200), `--quick` (5 rounds), `--markdown`, `--place loopback|veth|veth-plain`: that one alone.
+//! Each round measures every way once, in a different order. Before the first round, every way runs
+//! once without being counted. The output has the medians of the rounds with the median's 95 %
+//! interval. It also has the ratio, round by round, to the way that the socket layer uses. If the
+//! kernel does not offer a way, the output lists it with its error. This is not a failure.
 //!
-//! * `ways.rs`: which ways there are; `calls.rs`, `ring.rs`, `xdp.rs`: how each is gone; `busy.rs`: waking a thread;
-//! * `message.rs`, `mapping.rs`: memory; `place.rs`: namespaces and interfaces; `figures.rs`: statistics.
+//! * `--rounds N`: the number of rounds (default 200); `--quick`: 5 rounds;
+//! * `--markdown`: prints a Markdown table;
+//! * `--place loopback|veth|veth-plain`: measures only this place.
+//!
+//! The files:
+//!
+//! * `ways.rs`: the list of ways; `calls.rs`, `ring.rs`, `xdp.rs`: their implementations;
+//!   `busy.rs`: waking a thread;
+//! * `message.rs`, `mapping.rs`: memory; `place.rs`: namespaces and interfaces; `figures.rs`:
+//!   statistics.
 
 mod busy;
 mod calls;

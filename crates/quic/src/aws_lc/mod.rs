@@ -1,13 +1,19 @@
-//! rustls's provider of AWS-LC with packet keys that take less time for a packet: see docs/notebook/performance.md.
+//! rustls's AWS-LC provider, with packet keys that take less time for each packet: see
+//! docs/notebook/performance.md.
 //!
-//! What they compute is what rustls's compute (RFC 9001 s.5.3, RFC 10069 s.2.4); the tests compare them. They call the same functions of
-//! AWS-LC, or with the feature `boringssl` those of BoringSSL for AES-GCM. They write a nonce in the two pieces in which these read it. A CPU that
-//! reads what it has just stored in other pieces waits until all that it stored before is in its cache, which is the data of the last packet.
+//! The keys compute the same as rustls's keys (RFC 9001 s.5.3, RFC 10069 s.2.4). The tests compare
+//! them. They call the same functions of AWS-LC. With the feature `boringssl`, they call
+//! BoringSSL's functions for AES-GCM.
+//!
+//! The keys write a nonce in the two pieces in which these functions read it. If a CPU reads bytes
+//! that it has just stored in different pieces, it waits until all its earlier stores are in its
+//! cache. Those stores are the data of the last packet.
 //!
 //! * `mod.rs`: the provider; `key.rs`: a key.
 //!
-//! Keys also decrypt to the memory from which the application reads (`equic_transport::OpenTo`), which rustls's
-//! trait cannot ask for: a key offers itself while the connection asks it for one of its limits.
+//! Keys also decrypt into the memory from which the application reads (`equic_transport::OpenTo`).
+//! rustls's trait has no function for that. Instead, a key offers itself while the connection reads
+//! one of the key's limits.
 
 mod key;
 
@@ -36,8 +42,8 @@ pub fn aws_lc_provider() -> CryptoProvider {
     provider
 }
 
-/// Names the libraries behind [`aws_lc_provider`] in this build: `AWS-LC`, or `AWS-LC, packets: BoringSSL` with the feature
-/// `boringssl` on x86-64.
+/// Names of the libraries behind [`aws_lc_provider`] in this build. The value is `AWS-LC`, or
+/// `AWS-LC, packets: BoringSSL` with the feature `boringssl` on x86-64.
 pub const AWS_LC_PROVIDER_LIBRARIES: &str =
     if cfg!(all(feature = "boringssl", target_arch = "x86_64")) {
         "AWS-LC, packets: BoringSSL"

@@ -98,8 +98,8 @@ impl Idle {
         idle
     }
 
-    /// A client's connection of this address, and the server's, whose handshake is complete, and which has so many
-    /// bytes to send.
+    /// Returns a client's connection from this address, and the server's connection to it. The
+    /// server's handshake is complete, and it has this many bytes to send.
     fn connection(
         &self,
         number: usize,
@@ -196,9 +196,10 @@ async fn turn_of_few_connections_waits_for_no_other() {
     assert!(idle.in_flight().iter().all(|sent| *sent >= 10_000), "{:?}", idle.in_flight());
 }
 
-/// What a hundred connections to one address send before anything is acknowledged is at most what thirty-two windows
-/// are (less, as each has small packets of its handshake in flight, too); who waits sends when another's packets are
-/// in flight no more, in the order in which they came, whoever is looked at first.
+/// Until something is acknowledged, a hundred connections to one address send at most thirty-two
+/// windows of data. They send less, because each also has small handshake packets in flight. When
+/// packets of one connection are no longer in flight, waiting connections send in the order of
+/// their arrival. It does not matter which connection the task looks at first.
 #[tokio::test]
 async fn turn_is_shared_by_many_connections_to_one_address() {
     let mut idle = Idle::new(100, 12_000, 100_000).await;
@@ -228,8 +229,8 @@ async fn turn_is_shared_by_many_connections_to_one_address() {
     assert_eq!(second[99], 0, "{second:?}");
 }
 
-/// The turn of one of many is a single message, however much its window has room for. (The first has two: at its
-/// first nobody waited.)
+/// The turn of one of many connections is a single message, even if its window has more room. The
+/// first connection has two messages, because no other connection waited at its first one.
 #[tokio::test]
 async fn turn_is_one_message() {
     let mut idle = Idle::new(40, 1 << 20, 200_000).await;
@@ -241,8 +242,8 @@ async fn turn_is_one_message() {
     assert!(sent.iter().sum::<u64>() < 32 * 12_000 + MESSAGE, "{sent:?}");
 }
 
-/// However many connections have something to send, those that are alone and those of crowds send so much in a round
-/// each.
+/// In a round, the connections without a crowd together send up to 256 KiB, and so do those in
+/// crowds. The number of connections that have something to send does not matter.
 #[tokio::test]
 async fn turn_of_many_connections_sends_256_kib_before_receiving() {
     for (count, least) in [(10, 256 << 10), (40, 200_000)] {
@@ -264,8 +265,8 @@ async fn turn_of_many_connections_sends_256_kib_before_receiving() {
     }
 }
 
-/// Acknowledgements of many connections come in a message each: more than one batch of them is received before more
-/// is sent.
+/// Acknowledgements of many connections come in one message each. The task receives more than one
+/// batch of them before it sends again.
 #[tokio::test]
 async fn receive_takes_small_messages_all_at_once() {
     let mut idle = Idle::new(1, 12_000, 100_000).await;
@@ -313,8 +314,8 @@ async fn receive_answers_small_messages_without_waiting_for_all_senders() {
     assert!(inner.crowds.next(now).is_none());
 }
 
-/// The runtime looks at sockets when tasks have nothing to do. One that sends all the time sees what comes
-/// nevertheless.
+/// The runtime polls sockets when tasks have nothing to do. A task that sends all the time must
+/// nevertheless see what arrives.
 #[tokio::test]
 async fn receive_runs_after_256_kib_were_sent() {
     let mut idle = Idle::new(1, 4 << 20, 1 << 20).await;
@@ -334,8 +335,8 @@ async fn receive_runs_after_256_kib_were_sent() {
     assert_eq!(receive(&mut idle), None, "nothing more has come");
 }
 
-/// Clients that have an address each are not kept by their addresses; many of one address are. In the end nothing is
-/// kept.
+/// A client that shares its address with no other client is in no crowd. Many clients at one
+/// address are a crowd. At the end, no crowd is left.
 #[tokio::test]
 async fn crowd_has_only_addresses_of_several_connections() {
     let idle = Idle::new(0, 12_000, 0).await;

@@ -1,4 +1,4 @@
-//! A panic while an endpoint works for one connection: that connection ends, and no other.
+//! If an endpoint panics while it works for one connection, only that connection ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use equic_quic::{Connection, ConnectionError, Endpoint, ServerConfig};
 
 use crate::common::{Identity, client, connect, echo, exchange, serve, settings, soon};
 
-/// A hook that panics at its next call once it is armed.
+/// A hook that panics at its next call after it is armed.
 #[derive(Clone, Default)]
 struct Panics(Arc<AtomicBool>);
 
@@ -23,7 +23,7 @@ fn is_internal_error(error: &ConnectionError) -> bool {
     matches!(error, ConnectionError::Transport { code: 1, reason } if reason.contains("panic"))
 }
 
-/// Makes two connections, has the server panic at an operation of the first, and returns both.
+/// Makes two connections. Makes the server panic at an operation of the first one. Returns both.
 async fn first_panics_at(
     operation: Operation,
 ) -> (Endpoint, Endpoint, [Connection; 2], Connection) {
@@ -61,7 +61,7 @@ async fn first_panics_at(
 
 #[tokio::test]
 async fn panic_of_a_connection_ends_only_that_connection() {
-    // In the receiving of a datagram, in sending, and in a timer.
+    // The panic happens while a datagram is received, while one is sent, and in a timer.
     for operation in [Operation::AfterPacketRead, Operation::SendPacket, Operation::OnTimer] {
         let (server, _client, [first, second], theirs) = first_panics_at(operation).await;
         let (mut send, _receive) = first.open_bi().await.unwrap();
@@ -70,7 +70,7 @@ async fn panic_of_a_connection_ends_only_that_connection() {
         assert!(is_internal_error(&error), "{operation:?}: {error:?}");
         assert_eq!(soon("reset at the client", first.closed()).await, ConnectionError::Reset);
         assert_eq!(server.broken_connections(), 1);
-        // The other connection, and new ones, do not notice.
+        // The panic does not affect the other connection or new ones.
         exchange(&second, 5_000).await;
         drop((theirs, send));
         second.close(equic_quic::VarInt::ZERO, "");
@@ -95,13 +95,13 @@ async fn panic_in_the_applications_task_ends_the_connection_there() {
         tokio::spawn(async move { first.tell_hook(id, b"panic") })
     };
     let told = soon("told", task).await;
-    // Whether the hook is called at once or by the socket's task, the connection ends.
+    // The connection ends if the hook is called at once, and also if the socket's task calls it.
     drop(told);
     let error = loop {
         if let Some(error) = first.close_reason() {
             break error;
         }
-        // After a write, the task looks at the connection.
+        // The task looks at the connection after a write.
         if let Ok((mut send, _)) = first.open_bi().await {
             let _ = send.write_all(b"look").await;
         }

@@ -74,8 +74,8 @@ async fn steering_by_the_kernel_finds_the_socket_of_a_client_that_migrated() {
     assert_eq!(handed_while_moving(true, false).await, 0);
 }
 
-/// Where the kernel does not choose by the ID, the endpoint does: twelve moves that all hit one of eight sockets are
-/// no chance.
+/// If the kernel does not choose by the ID, the endpoint does. It is practically impossible that
+/// twelve migrations all hit the right one of eight sockets by chance.
 #[tokio::test]
 async fn steering_hands_packets_of_the_wrong_socket_on() {
     assert_ne!(handed_while_moving(false, false).await, 0);

@@ -83,8 +83,8 @@ async fn send_of_a_buffer_in_pieces_is_one_write() {
     assert!(poll_fn(|cx| send.poll_write_buf(cx, &mut &b"more"[..])).await.is_err());
 }
 
-/// What is acknowledged at once, several datagrams that came together, is acknowledged by the answer: an application
-/// is told of data before anything is sent.
+/// Several datagrams that came together are due to be acknowledged at once. The answer carries the
+/// acknowledgement, because the application is notified of data before the endpoint sends.
 #[tokio::test]
 async fn send_puts_answer_and_acknowledgement_into_one_datagram() {
     use tokio::io::AsyncReadExt as _;

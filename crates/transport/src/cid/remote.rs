@@ -83,8 +83,8 @@ impl RemoteIds {
         }
     }
 
-    /// Creates the state for an additional path, for which the peer has issued no connection ID
-    /// yet. `limit` has the same meaning as for [`RemoteIds::new`].
+    /// Creates the state for an additional path. The peer has issued no connection ID for it yet.
+    /// `limit` has the same meaning as for [`RemoteIds::new`].
     pub(crate) fn none(limit: u64) -> RemoteIds {
         RemoteIds {
             ids: Numbered::default(),

@@ -13,7 +13,7 @@ const N_RTT_SAMPLE: u32 = 8;
 const CSS_GROWTH_DIVISOR: u64 = 4;
 const CSS_ROUNDS: u32 = 5;
 
-/// How acknowledged bytes change the congestion window in slow start.
+/// Effect of acknowledged bytes on the congestion window in slow start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlowStart {
     /// Add this many bytes to the congestion window.

@@ -157,7 +157,7 @@ pub trait Controller: fmt::Debug + Send {
     }
 
     /// Returns true if the algorithm depends on pacing at [`Controller::pacing_rate`]. The
-    /// transport then paces packets even if pacing is off by default, as it is for TCP.
+    /// transport then paces packets even if pacing is off. It is off by default, as for TCP.
     fn needs_pacing(&self) -> bool {
         false
     }

@@ -25,7 +25,7 @@ pub(crate) struct NewReno {
     before: Option<(u64, Option<u64>)>,
 }
 
-/// How the congestion window grows in congestion avoidance.
+/// State of the congestion window's growth in congestion avoidance.
 #[derive(Debug, Clone)]
 enum Growth {
     /// QUIC: the window grows by one datagram whenever a whole window was acknowledged (RFC 3465

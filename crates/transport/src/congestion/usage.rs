@@ -4,8 +4,8 @@ use crate::Timestamp;
 
 /// Records whether the congestion window or the lack of data limited the sender on one path.
 ///
-/// While pacing delays a datagram, neither is recorded. Whether the data would have filled the
-/// window becomes known only later: when the window is full, or when no data waits.
+/// While pacing delays a datagram, neither is recorded. It becomes known only later whether the
+/// data would have filled the window: when the window is full, or when no data waits.
 #[derive(Debug, Clone, Default)]
 pub struct WindowUsage {
     /// Last time at which the congestion window was full. `None` if it never was.

@@ -22,8 +22,9 @@ use crate::violation::Violation;
 /// Packets with their numbers.
 type Packets = Vec<(u64, SentPacket<Sent>)>;
 
-/// Data of a stream in packets that one ACK frame acknowledges. They come from the highest number down, so that
-/// mostly each has what lies before that of the last one, and the stream is told of all together.
+/// Data of a stream in packets that one ACK frame acknowledges. The packets come in descending
+/// order of their numbers. Most pieces therefore lie right before the previous piece, and the
+/// stream is notified once for the whole run.
 struct Run {
     id: StreamId,
     range: Range<u64>,

@@ -60,8 +60,9 @@ impl Activity {
         self.timer_ran = true;
     }
 
-    /// Nothing is in flight and nothing is to be sent: returns whether the connection comes to rest with that, so
-    /// that it gives back memory: the first time, when a timer ran, or after a while. No timer is set for that.
+    /// Must be called when nothing is in flight and nothing is to be sent. Returns true if the
+    /// connection comes to rest, so that it frees memory. This is the case the first time, after a
+    /// timer has run, and at most once per `REST_INTERVAL` otherwise. No timer is set for that.
     pub(super) fn comes_to_rest(&mut self, now: Timestamp) -> bool {
         let rests = self.timer_ran || self.rested.is_none_or(|last| last + REST_INTERVAL <= now);
         if rests {

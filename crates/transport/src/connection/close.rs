@@ -23,11 +23,11 @@ pub struct ConnectionError {
     pub application: bool,
     /// The error code.
     pub code: u64,
-    /// Description of the reason, for people. If TLS failed here, it can be longer than the phrase that the peer gets,
-    /// and quote the peer.
+    /// Reason in plain text. If TLS failed at this end, it can be longer than the phrase that the
+    /// peer gets, and quote the peer.
     pub reason: String,
-    /// The rule that the peer broke, if this end closed the connection because of a violation. `None` in all other
-    /// cases, for example if the peer closed it.
+    /// The rule that the peer broke, if this end closed the connection because of a violation.
+    /// `None` in all other cases, for example if the peer closed the connection.
     pub violation: Option<Violation>,
 }
 
@@ -149,10 +149,13 @@ impl Closing {
         }
     }
 
-    /// The time of the end is over, perhaps by more than `patience`; true if it begins anew instead, up to so many
-    /// times. The caller's timer was late then, or its socket took nothing: the peer was not told yet, or has had no
-    /// CPU either, and has not read what it was told. Forgotten now, it would get a stateless reset for an answer,
-    /// and may never learn why.
+    /// Called when the closing period is over, perhaps by more than `patience`. Returns true if the
+    /// period starts again, which happens a limited number of times.
+    ///
+    /// It starts again if the caller's timer was late or its socket took nothing. In these cases,
+    /// the peer may not have been notified yet, or had no CPU time to read the notice. If the
+    /// connection were forgotten now, the peer would get a stateless reset and might never learn
+    /// the reason.
     fn prolong(&mut self, now: Timestamp, patience: Duration, to: Timestamp) -> bool {
         match self {
             Closing::Telling { until, tell, prolonged, .. }

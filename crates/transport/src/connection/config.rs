@@ -34,8 +34,8 @@ pub struct TransportConfig {
     pub max_idle_timeout: Duration,
     /// Longest time for which an acknowledgement may wait, declared to the peer as `max_ack_delay`.
     pub max_ack_delay: Duration,
-    /// The largest UDP payload to send, in bytes, if the path takes it. What is searched for are multiples of 16, the
-    /// block of AES, so that it may be up to 15 bytes less.
+    /// Largest UDP payload to send, in bytes, if the path supports it. The search tries only
+    /// multiples of 16, the block size of AES. The size found may therefore be up to 15 bytes less.
     pub max_mtu: u16,
     /// The UDP payload that every path is taken to carry from the first packet on, in bytes: 1,200 is what
     /// QUIC asks of a path (RFC 9000 s.14), more only where it is known that all paths take it. The

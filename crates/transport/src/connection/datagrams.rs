@@ -148,9 +148,12 @@ impl Connection {
         Ok(())
     }
 
-    /// The largest datagram that can be sent now, in bytes; none: the peer takes none. It changes with
-    /// the path: whether that takes more than the least is found out once [`Connection::send_datagram`] was called,
-    /// even with one that is too large, or much was sent on streams.
+    /// Returns the size of the largest datagram that can be sent now, in bytes. Returns `None` if
+    /// the peer accepts no datagrams.
+    ///
+    /// The size changes with the path. The connection searches for sizes above the minimum only
+    /// after [`Connection::send_datagram`] was called, even with a datagram that is too large, or
+    /// after much was sent on streams.
     pub fn max_datagram_size(&self) -> Option<usize> {
         let limit = self.peer?.max_datagram_frame_size()?;
         let room = |path: &Path| {

@@ -125,12 +125,14 @@ impl Connection {
         }
     }
 
-    /// Takes in the payload of a 1-RTT packet that a hook has put together, if the packet has not come: frames of
-    /// streams and DATAGRAM frames, up to the first of another's type. All others are left to the sender, who knows
-    /// the packet to be lost: acknowledgements, keys, connection IDs, paths and the connection's end are no hook's.
+    /// Processes the payload of a 1-RTT packet that a hook has recovered, if the packet has not
+    /// arrived. Takes STREAM and DATAGRAM frames, up to the first frame of another type. The sender
+    /// must send all others again, because it considers the packet lost. A hook must not supply
+    /// acknowledgements, keys, connection IDs, paths or the end of the connection.
     ///
     /// # Errors
-    /// What the peer cannot have sent. Frames before it have been taken in.
+    /// Returns an error if the peer cannot have sent the content. The frames before it have been
+    /// processed.
     pub(super) fn process_recovered(
         &mut self,
         number: u64,

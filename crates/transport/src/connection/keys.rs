@@ -7,15 +7,18 @@ use crate::operation::Operation;
 use crate::violation::Condition;
 
 impl Connection {
-    /// Updates the keys of 1-RTT packets (RFC 9001 s.6), if that is allowed yet; true if it was.
+    /// Updates the keys of 1-RTT packets (RFC 9001 s.6), if an update is allowed now. Returns true
+    /// if the keys were updated.
     ///
-    /// Nobody need call it: keys are updated when they have protected half of the packets that they may
-    /// ([`super::TransportConfig::key_limits`]). If they cannot be in time, because the handshake is not
-    /// confirmed or the peer acknowledges nothing, the connection ends with AEAD_LIMIT_REACHED, and no
-    /// packet is ever protected beyond the limit.
+    /// Calling this is optional. Keys are updated automatically when they have protected half of
+    /// the permitted number of packets ([`super::TransportConfig::key_limits`]). If the keys cannot
+    /// be updated in time, the connection ends with AEAD_LIMIT_REACHED. This happens if the
+    /// handshake is not confirmed or the peer acknowledges nothing. No packet is ever protected
+    /// beyond the limit.
     ///
-    /// With several paths not before three of the longest probe timeout since the peer has confirmed the last update,
-    /// for packets of the slowest path must not meet keys that are gone (RFC 10069 s.2.5).
+    /// With several paths, an update is allowed only after three of the longest probe timeouts have
+    /// passed since the peer confirmed the last update. Otherwise packets of the slowest path could
+    /// arrive after their keys were discarded (RFC 10069 s.2.5).
     pub fn update_keys(&mut self) -> bool {
         let pause = self.longest_pto() * 3;
         let rested = self.multipath.is_none()

@@ -10,9 +10,9 @@ use crate::Timestamp;
 use crate::lazy::LazyBox;
 
 impl Connection {
-    /// There is nothing to send now. If nothing is in flight, either, memory that nothing is in goes back, so that a
-    /// connection that does nothing takes little; what comes next makes it anew. See [`Activity::comes_to_rest`] for
-    /// how often that is.
+    /// Called when there is nothing to send. If nothing is in flight either, frees memory that is
+    /// not in use, so that an idle connection takes little. The memory is allocated again when it
+    /// is needed. See [`Activity::comes_to_rest`] for how often that happens.
     ///
     /// [`Activity::comes_to_rest`]: super::activity::Activity::comes_to_rest
     pub(super) fn may_rest(&mut self, now: Timestamp) {
@@ -37,15 +37,24 @@ impl Connection {
         }
     }
 
-    /// Bytes kept because of what the peer sent or did not acknowledge: stream and CRYPTO data waiting
-    /// for its place or for the application, packets before their keys, streams that it opened, packets in flight,
-    /// what is to be acknowledged, datagrams, connection IDs, and what hooks keep
-    /// ([`Hook::memory`](crate::operation::Hook::memory)), plugins of the peer among them. An estimate from below,
-    /// without the allocator's share; what the application wrote and TLS keeps are not in it, nor are free pages that
-    /// the connection keeps while data waits (256 KiB at most).
+    /// Returns the number of bytes kept because of what the peer sent or did not acknowledge. The
+    /// number includes:
     ///
-    /// But for hooks, it is bounded by `max_connection_window`, `datagram_receive_buffer`, the congestion window, and
-    /// some kilobytes for each stream that [`super::TransportConfig`] allows to be open.
+    /// * stream and CRYPTO data that waits for missing data or for the application;
+    /// * packets that wait for their keys;
+    /// * streams that the peer opened;
+    /// * packets in flight, and the state of acknowledgements to send;
+    /// * datagrams and connection IDs;
+    /// * memory of hooks ([`Hook::memory`](crate::operation::Hook::memory)), including the peer's
+    ///   plugins.
+    ///
+    /// The number is a lower estimate, without the allocator's overhead. It does not include data
+    /// that the application wrote, memory of TLS, or free pages that the connection keeps while
+    /// data waits (256 KiB at most).
+    ///
+    /// Apart from hooks, it is bounded by `max_connection_window`, `datagram_receive_buffer`, the
+    /// congestion window, and some kilobytes for each stream that [`super::TransportConfig`] allows
+    /// to be open.
     pub fn memory(&self) -> usize {
         let spaces: usize = self
             .spaces

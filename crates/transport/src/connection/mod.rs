@@ -160,8 +160,8 @@ pub enum Event {
     DatagramsWritable,
     /// The connection is over.
     Closed(CloseReason),
-    /// The active path has other addresses now: the peer's. A packet from there is enough, so the address may be
-    /// forged: see [`Connection::validated_address`].
+    /// The peer's address on the active path has changed to this address. A single packet from
+    /// there is enough, so the address may be forged: see [`Connection::validated_address`].
     Moved(SocketAddr),
     /// The peer has answered from an address. It is the one of [`Connection::validated_address`] if the active path has
     /// it.
@@ -172,8 +172,8 @@ pub enum Event {
     PathClosed(PathId, TransportErrorCode),
     /// A hook has failed and was taken off.
     HookFailed(HookId, HookError),
-    /// A path that a hook chose does not hold, and why; of each operation and reason this is said once. How often it
-    /// was so, [`Stats`] counts.
+    /// The connection does not follow a hook's choice of a path, for this reason. The event is
+    /// reported once for each operation and reason. [`Stats`] counts all cases.
     ChoiceOverruled(Operation, Overruled),
     /// A hook tells the application something, in words of its own.
     HookMessage(HookId, Vec<u8>),
@@ -216,8 +216,8 @@ pub struct Stats {
     pub bytes_sent: u64,
     /// Packets that were opened.
     pub packets_received: u64,
-    /// Of those, packets whose data was decrypted right to where its stream is read from, without a copy
-    /// ([`OpenTo`](crate::OpenTo)).
+    /// Number of those packets whose data was decrypted directly into the memory from which their
+    /// stream is read, without a copy ([`OpenTo`](crate::OpenTo)).
     pub packets_opened_to_streams: u64,
     /// Packets that did not come, and whose payload a hook has put together from others.
     pub packets_recovered: u64,
@@ -338,12 +338,13 @@ impl Connection {
         self.path().remote()
     }
 
-    /// Returns the last address at which the peer proved that it receives: by a token, by its handshake or by a
-    /// PATH_RESPONSE (RFC 9000 s.8). Returns `None` before the first of these.
+    /// Returns the last address at which the peer proved that it receives packets: by a token, by
+    /// its handshake or by a PATH_RESPONSE (RFC 9000 s.8). Returns `None` before the first proof.
     ///
-    /// It differs from [`Connection::remote_address`] while the validation of a new path runs. Anybody can write any
-    /// source address into a packet, so whoever counts connections by address counts them here. It can change with
-    /// every [`Event::PathValidated`], [`Event::Moved`] and [`Event::PathClosed`].
+    /// It differs from [`Connection::remote_address`] while the validation of a new path runs.
+    /// Anybody can write any source address into a packet. Code that counts connections by address
+    /// must therefore use this address. It can change with every [`Event::PathValidated`],
+    /// [`Event::Moved`] and [`Event::PathClosed`].
     pub fn validated_address(&self) -> Option<SocketAddr> {
         self.paths.last_validated().map(Path::remote)
     }
@@ -455,10 +456,12 @@ impl Connection {
         SpaceId::Data(self.path().id())
     }
 
-    /// The longest probe timeout of application data on all paths in use, without backoff (RFC 9002 s.6.2.1). All that
-    /// lasts for some probe timeouts is counted in these: the end of a connection and of a path, and old keys. Of the
-    /// peer's max_ack_delay at most [`MAX_DELAY_AT_END`] counts, or a peer that declares 16 s would have each
-    /// connection that it closes kept for 49 s.
+    /// Returns the longest probe timeout of application data on all paths in use, without backoff
+    /// (RFC 9002 s.6.2.1). Periods that last several probe timeouts use this value: the end of a
+    /// connection, the end of a path, and the lifetime of old keys.
+    ///
+    /// At most [`MAX_DELAY_AT_END`] of the peer's max_ack_delay counts. Without this limit, a peer
+    /// that declares 16 s could make this end keep each connection that the peer closes for 49 s.
     fn longest_pto(&self) -> Duration {
         let mut longest = self.path().rtt().pto_base();
         if self.multipath.is_some() {

@@ -26,16 +26,17 @@ use crate::recovery::{DeliveryMark, RttEstimator, SentPacket};
 use validation::Validation;
 pub(super) use validation::{AddressOrigin, Answer};
 
-/// Round trips of the window that may wait with the application's data: BBR has two in flight when it begins, and
-/// more is to be there before that is acknowledged.
+/// Number of round trips of the window for which the application's data may wait. BBR has two in
+/// flight when it begins, and more data must be ready before that is acknowledged.
 const ROUND_TRIPS_READY: f64 = 4.0;
 
-/// A smaller datagram is not sent. With less room no packet is begun: a path that had credit for a datagram and none
-/// for its packet would have something to send, and never send it, before all others.
+/// Size of the smallest datagram that is sent. With less room, no packet is begun. Otherwise, a
+/// path with credit for a datagram but not for its packet would always have something to send and
+/// never send it. It would block all other paths.
 const LEAST: u64 = MIN_PACKET as u64;
 
-/// Bytes waiting in streams with which larger datagrams are looked for: ten packets of the least size, of which a
-/// larger size would save one or two.
+/// Number of bytes waiting in streams from which on larger datagram sizes are searched for. It is
+/// ten packets of the minimum size; a larger size would save one or two of them.
 const BULK_WAITING: u64 = 12_000;
 
 /// Bytes sent on a path after which larger datagrams are looked for, however little waits at a time.
@@ -205,8 +206,8 @@ impl Path {
         self.validation.stop();
     }
 
-    /// All that was sent in packets below this number goes on other paths, too; returns from which number on that is
-    /// new.
+    /// Marks all data in packets below this number to be sent on other paths, too. Returns the
+    /// previous mark: data from that packet number on is newly marked.
     pub(super) fn move_below(&mut self, next: u64) -> u64 {
         std::mem::replace(&mut self.moved, next)
     }
@@ -335,8 +336,9 @@ impl Path {
         self.turn = rate.unwrap_or(Rate::MIN);
     }
 
-    /// Takes over what other connections between the same addresses know of the path: it takes datagrams of so many
-    /// bytes, and one that is in its first slow start has a window of so many at the least (RFC 9040 s.7).
+    /// Adopts what other connections between the same addresses know about the path. The path takes
+    /// datagrams of `datagram` bytes. If it is in its first slow start, its window becomes at least
+    /// `window` bytes (RFC 9040 s.7).
     pub(super) fn learn_from_others(&mut self, datagram: u16, window: u64) {
         if self.mtu.adopt(datagram) {
             self.controller.on_datagram_size(self.mtu.current());
@@ -361,8 +363,9 @@ impl Path {
         self.paced_until = until;
     }
 
-    /// The window has no room for a datagram. If most of what fills it is frames of hooks that other hooks brought,
-    /// such as a peer's plugins, that is no use of it: no hook of theirs sends its way to a larger window (RFC 9002
+    /// Called when the window has no room for a datagram. If frames of hooks that other hooks
+    /// attached, such as a peer's plugins, are more than half of the bytes in flight, the window
+    /// counts as underused. Such a hook must not be able to enlarge the window by sending (RFC 9002
     /// s.7.8).
     pub(super) fn on_window_full(&mut self, now: Timestamp) {
         if 2 * self.of_brought > self.in_flight {
@@ -455,8 +458,8 @@ impl Path {
         if paced || room < u64::from(self.mtu()) { 0 } else { room }
     }
 
-    /// What is counted of the path in a window that connections share. Of one from which nothing is heard any more
-    /// nothing is in flight as far as the others are concerned: they do not wait for it.
+    /// Returns the path's share of a window that connections share. If the peer no longer answers
+    /// on the path, nothing counts as in flight, so that the other connections do not wait for it.
     pub(super) fn share(&self, packets: u64) -> Share {
         let in_flight = if self.is_suspect() { (0, 0) } else { (self.in_flight, packets) };
         Share::new(in_flight, self.rates.delivered(), self.rates.lost())
@@ -591,8 +594,8 @@ impl Path {
         self.mtu.current()
     }
 
-    /// True if the path is the one that its path ID uses, its address is validated, and nothing is to be found out
-    /// about it.
+    /// Returns true if the path is the current one of its path ID, its address is validated, and
+    /// the connection has nothing to find out about it.
     #[inline]
     pub(super) fn is_settled(&self, now: Timestamp) -> bool {
         self.is_current()
@@ -644,9 +647,10 @@ impl Path {
         self.ecn.on_marked_sent();
     }
 
-    /// So many marked packets are acknowledged, of which so many were sent on other paths, with these counts. True if
-    /// there are new ECN-CE marks; fails validation if the counts cannot be right, or tell of no packet that kept its
-    /// mark.
+    /// Processes the ECN counts of an acknowledgement. `marked` has the number of newly
+    /// acknowledged packets that were sent with a mark, and the number of those that were sent on
+    /// other paths. Returns true if there are new ECN-CE marks. Validation fails if the counts
+    /// cannot be right, or if they show that no packet kept its mark.
     pub(super) fn validate_ecn(&mut self, marked: (u64, u64), counts: Option<EcnCounts>) -> bool {
         self.ecn.on_ack(marked, counts)
     }

@@ -55,8 +55,8 @@ pub(super) struct ProtectedPacket {
     protected: Protected,
     /// Of a long header.
     version: Option<KnownVersion>,
-    /// The ID that it is sent to has just been found among those that we gave out for path 0; false: it was not
-    /// looked for.
+    /// True if the Destination Connection ID has just been found among the IDs that we issued for
+    /// path 0. False if it was not looked up.
     known: bool,
     /// Bytes before it that are no packet of ours.
     skip: usize,
@@ -84,8 +84,8 @@ impl ProtectedPacket {
         }
     }
 
-    /// A packet with a short header, all of a datagram of this length; its ID is one of ours, for the path ID of the
-    /// space.
+    /// Creates a packet with a short header that fills a datagram of this length. Its connection ID
+    /// is one of ours, for the path ID of the space.
     pub(super) fn of_short(
         (space, dcid): (SpaceId, ConnectionId),
         protected: Protected,
@@ -135,8 +135,9 @@ impl Connection {
         self.take_in(now, &arrival, datagram);
     }
 
-    /// Datagrams came that the system received as one message (GRO): each takes `segment` bytes of `bytes`, but for
-    /// the last, which may be shorter. As if each were given to [`Connection::handle_datagram`], one after the other.
+    /// Processes datagrams that the system received as one message (GRO). Each datagram has
+    /// `segment` bytes of `bytes`; the last one may be shorter. The result is the same as if
+    /// [`Connection::handle_datagram`] were called for each of them in order.
     pub fn handle_datagrams(
         &mut self,
         now: Timestamp,
@@ -149,8 +150,9 @@ impl Connection {
         }
     }
 
-    /// How it came is not copied for each datagram: a CPU that reads what it has just stored in other pieces waits
-    /// until all that it stored before is in its cache, which is the data of the last packet.
+    /// `arrival` is passed by reference, so that it is not copied for each datagram. If a CPU reads
+    /// bytes that it has just stored in different pieces, it waits until all its earlier stores are
+    /// in its cache. Those stores are the data of the last packet.
     #[inline(always)]
     fn take_in(&mut self, now: Timestamp, arrival: &DatagramMeta, datagram: &mut [u8]) {
         self.now = now;
@@ -246,8 +248,9 @@ impl Connection {
         SpaceId::Data(self.ids.path_of(dcid).unwrap_or(PathId::ZERO))
     }
 
-    /// A packet with a short header, behind so many bytes of its datagram that are no packet of ours; `path`: the
-    /// path ID of the ID that it is sent to, if that was looked up.
+    /// Returns the description of a packet with a short header. `skip` is the number of bytes
+    /// before it in its datagram that are not a packet of ours. `path` is the path ID of its
+    /// Destination Connection ID, if that was looked up.
     #[inline]
     fn found_short(
         &self,
@@ -528,8 +531,9 @@ impl Connection {
         Some(DecryptedPacket { number, payload: start..start + len, sound })
     }
 
-    /// Opens a 1-RTT packet with this Key Phase bit: the length of its payload, or how many packets that do not open
-    /// its keys stand. None: the connection has failed.
+    /// Decrypts a 1-RTT packet with this Key Phase bit. Returns the length of its payload. If the
+    /// packet is not authentic, returns the number of such packets that its keys permit as an
+    /// error. Returns `None` if the connection has failed.
     #[inline(always)]
     pub(super) fn open_one_rtt(
         &mut self,
@@ -592,8 +596,9 @@ impl Connection {
         self.handle_frames(hooks, now, ecn, found, (number, path), (payload, false, true))
     }
 
-    /// Handles what is left of a payload; of what came before it is known whether it elicits acknowledgements, and
-    /// whether all of it probes the path. False: the packet is to be treated as lost.
+    /// Handles the rest of a payload. The flags say whether the part before it elicits
+    /// acknowledgements, and whether all of that part probes the path. Returns false if the packet
+    /// must be treated as lost.
     pub(super) fn handle_frames(
         &mut self,
         hooks: impl Presence,

@@ -1,9 +1,10 @@
-//! The short way of a datagram that came: one packet with a short header on the only path of a connection that is
-//! past its handshake, as nearly all are, or on a path of several; no hook is attached to what it passes over.
+//! The short way of an incoming datagram. It handles one packet with a short header on a connection
+//! past its handshake, on its only path or on one of several. Nearly all datagrams are like that.
+//! No hook may be attached to the operations that this way skips.
 //!
-//! It does what the long way (`receive.rs`) does for the same packet, and leaves to it whatever is not so; tests
-//! compare them. What a connection with one path does is compiled of its own, without any look for path and packet
-//! numbers.
+//! It has the same effect as the long way (`receive.rs`) for the same packet, and leaves everything
+//! else to the long way. Tests compare the two. The code for a connection with one path is compiled
+//! separately, without lookups of the path and of packet numbers.
 
 use equic_wire::frame::Stream;
 use equic_wire::packet::{LongInvariant, MIN_PROTECTED_LEN, PacketType, Protected};
@@ -45,8 +46,8 @@ struct Opened {
     length: usize,
     /// Its reserved bits are as they must be.
     sound: bool,
-    /// It is a STREAM frame alone, of which so many bytes of data lie where their stream goes on; none: its frames
-    /// are in the datagram.
+    /// Number of data bytes, if the packet has only one STREAM frame, whose data is already in
+    /// place where its stream continues. `None` if the frames are in the datagram.
     placed: Option<usize>,
 }
 
@@ -200,9 +201,11 @@ impl Connection {
         }
     }
 
-    /// Opens a packet to where the data of its stream is read, if it is likely to be of that alone. Returns the bytes
-    /// of its frames, and those of data that are in place now, if it was what it was likely to be; as error how many
-    /// forged packets its keys stand. None, and nothing done: it is to be opened as any other.
+    /// Decrypts a packet into the memory from which its stream is read, if the packet is likely to
+    /// have only data of that stream. Returns the number of bytes of its frames. If the packet is
+    /// what was expected, also returns the number of data bytes that are now in place. If the
+    /// packet is forged, returns the number of forged packets that its keys permit as an error.
+    /// Returns `None` without any effect if the packet must be decrypted in the usual way.
     #[inline(always)]
     fn open_to_stream(
         &mut self,

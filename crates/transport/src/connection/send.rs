@@ -454,8 +454,8 @@ impl Connection {
         let (size, eliciting, in_flight) =
             (packet.size(), packet.is_eliciting(), packet.is_in_flight());
         let mut frames = packet.into_frames();
-        // The peer's counts are of all paths of a path ID: another path than the one that is validated would disturb
-        // them.
+        // The peer's counts cover all paths of a path ID. Packets on a path other than the one
+        // being validated would distort them.
         let path = &self.paths[key];
         let usual = id.is_data() && in_flight && path.marks() && path.is_current();
         let marked = hooks.decide(self, Operation::MarkEcn, (key, id), usual);
@@ -506,8 +506,9 @@ impl Connection {
         packet.wrote(written, eliciting)?;
         let wanted = packet.padding_wanted();
         let answer = hooks.begin_from(self, Operation::PadPacket, (id, wanted), |_| wanted);
-        // RFC 9002 s.2: padded, an acknowledgement would count as in flight, and nobody need acknowledge it: window
-        // that is lost.
+        // With padding, a packet that has only acknowledgements would count as in flight (RFC 9002
+        // s.2), but the peer would not have to acknowledge it. Its part of the window would be
+        // lost.
         let padding = answer.filter(|_| eliciting).unwrap_or(wanted).max(wanted);
         hooks.end(self, Operation::PadPacket, (id, wanted), padding);
         packet.pad(padding)?;

@@ -1,9 +1,11 @@
-//! The short way of a datagram that is one 1-RTT packet of nothing but stream data, as most datagrams of a transfer
-//! are. What such a packet needs is asked for once, and nobody is asked for what is not in it.
+//! The short way of an outgoing datagram that is one 1-RTT packet with only stream data, like most
+//! datagrams of a transfer. What such a packet needs is looked up once, and nothing else is looked
+//! up.
 //!
-//! It does what the long way (`send.rs`, `write.rs`) does for the same packet, in the same order, so that a seed
-//! gives the same bytes on both; tests compare them. Whatever is due beside stream data sends the datagram on the
-//! long way. Which of several paths it goes on is in `multipath/send.rs`.
+//! It has the same effect as the long way (`send.rs`, `write.rs`) for the same packet, in the same
+//! order. A seed therefore gives the same bytes on both, and tests compare them. If anything but
+//! stream data is due, the datagram is sent the long way. `multipath/send.rs` chooses among several
+//! paths.
 
 use equic_wire::frame::Stream;
 use equic_wire::packet::{OpenPacket, ShortHeader};
@@ -107,8 +109,8 @@ pub(super) fn settled_room(
 }
 
 impl Connection {
-    /// The next datagram, if it is one for the short way; none: it is not, or there is none, and the long way finds
-    /// all as it would without this one.
+    /// Returns the next datagram if it can be sent the short way. Returns `None` if it cannot, or
+    /// if there is no datagram. The long way then finds the same state as without this call.
     pub(super) fn next_plain_datagram(
         &mut self,
         now: Timestamp,
@@ -142,8 +144,9 @@ impl Connection {
         }
     }
 
-    /// True if nothing but stream data is to be sent, and nothing is left to be agreed on with the peer;
-    /// acknowledgements and probes, and what several paths have beside, are not asked for here.
+    /// Returns true if only stream data is to be sent, and nothing remains to be negotiated with
+    /// the peer. Does not check acknowledgements, probes, and the additional state of several
+    /// paths.
     pub(super) fn is_plain(&mut self) -> bool {
         self.keys.are_one_rtt_alone()
             && self.handshake.is_confirmed()
@@ -198,8 +201,9 @@ impl Connection {
         Some(ShortHeader { dcid: self.dcid(key), spin: false, key_phase, fixed_bit: true })
     }
 
-    /// As [`Connection::write_plain_datagram`], with the header of such packets; whether it is marked is known. Its
-    /// size, and in `more` whether it is known that there is more to send.
+    /// Like [`Connection::write_plain_datagram`], with the header of such packets. `marked` is true
+    /// if the packet's datagram has an ECN mark. Returns the size of the packet. Sets `more` to
+    /// whether it is known that there is more to send.
     #[inline(always)]
     pub(super) fn write_plain_packet(
         &mut self,
@@ -288,8 +292,8 @@ impl Connection {
         Some(bytes.len())
     }
 
-    /// Fills a packet with STREAM frames, which are returned; none: no stream had data. `more`: whether it is known
-    /// that one has more.
+    /// Fills a packet with STREAM frames and returns them. Returns `None` if no stream had data.
+    /// Sets `more` to whether it is known that a stream has more data.
     #[inline(always)]
     fn write_plain_streams(
         &mut self,

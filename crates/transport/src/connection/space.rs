@@ -69,10 +69,10 @@ impl Word for SpaceId {
     }
 }
 
-/// All spaces of a connection. The spaces of Initial and Handshake packets are discarded during its life, and those
-/// of path IDs other than 0 come and go. [`Spaces::get`] and [`Spaces::get_mut`] are therefore the only ways to a
-/// space by its ID, and each caller decides what a missing space means. Path ID 0 always has one: see
-/// [`Spaces::data`].
+/// All spaces of a connection. The spaces of Initial and Handshake packets are discarded during its
+/// life. Spaces of path IDs other than 0 are created and removed. [`Spaces::get`] and
+/// [`Spaces::get_mut`] are therefore the only ways to get a space by its ID, and each caller
+/// decides what to do if the space is missing. Path ID 0 always has a space: see [`Spaces::data`].
 pub(super) struct Spaces {
     /// Initial and Handshake, each until it is discarded. `None` once both are, which frees their memory.
     handshake: Option<Box<[Option<Space>; HANDSHAKE_SPACES]>>,
@@ -90,8 +90,9 @@ impl Spaces {
         Spaces { handshake, data: Space::new(), others: Vec::new(), list: Vec::new() }
     }
 
-    /// Takes away the space of Initial or Handshake packets (RFC 9001 s.4.9). Returns `None` if it was discarded
-    /// before, or if `id` is a space of application data, which [`Spaces::remove`] removes.
+    /// Removes and returns the space of Initial or Handshake packets (RFC 9001 s.4.9). Returns
+    /// `None` if it was discarded before, or if `id` is a space of application data, which
+    /// [`Spaces::remove`] removes.
     pub(super) fn discard(&mut self, id: SpaceId) -> Option<Space> {
         let both = self.handshake.as_mut()?;
         let gone = match id {
@@ -134,8 +135,8 @@ impl Spaces {
         self.ids().filter_map(|id| Some((id, self.get(id)?)))
     }
 
-    /// The space of path ID 0, which lives as long as the connection: CRYPTO data of 1-RTT packets is kept there,
-    /// whatever path they go on.
+    /// Returns the space of path ID 0, which lives as long as the connection. It keeps the CRYPTO
+    /// data of 1-RTT packets, on whatever path they are sent.
     #[inline(always)]
     pub(super) fn data(&self) -> &Space {
         &self.data

@@ -237,9 +237,10 @@ impl Connection {
         if !self.speaks_multipath() || !id.is_data() {
             return Some(last);
         }
-        // Each packet puts a probe timeout off (RFC 9002 s.6.2.1). Where one path is all there is that ends when the
-        // window is full; but while other paths work, a packet now and then would keep what is in flight on one that
-        // does not for ever. So it counts from the oldest, unless something was heard, or a probe sent, since.
+        // Each sent packet postpones the probe timeout (RFC 9002 s.6.2.1). With a single path, that
+        // ends when the window is full. While other paths work, an occasional packet could postpone
+        // the timeout of a path that does not work forever. The timeout therefore counts from the
+        // oldest packet in flight, unless the peer was heard or a probe was sent since then.
         let oldest =
             loss.oldest_ack_eliciting().next().map_or(last, |(_, packet)| packet.time_sent);
         Some(oldest.max(self.path_of(id).progress()))
@@ -257,9 +258,10 @@ impl Connection {
         })
     }
 
-    /// A probe timeout of a space before the handshake is confirmed: the oldest packet of each other space goes again
-    /// as well, in the same datagram if there is room (RFC 9002 s.6.2.4). The peer may have discarded the keys of the
-    /// space whose timer has run out, and application data has no timer of its own yet.
+    /// Called for a probe timeout of a space before the handshake is confirmed. Also sends the
+    /// oldest packet of each other space again, in the same datagram if there is room (RFC 9002
+    /// s.6.2.4). The peer may have discarded the keys of the space that timed out, and application
+    /// data has no timer yet.
     fn probe_other_spaces(&mut self, timed_out: SpaceId) {
         for id in self.spaces.ids().filter(|id| *id != timed_out) {
             let Some(space) = self.spaces.get(id) else { continue };

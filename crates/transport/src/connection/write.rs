@@ -382,8 +382,8 @@ impl Connection {
         }
     }
 
-    /// The frames of path validation, which are not sent again as they were (RFC 9000 s.13.3). `datagram`: the size
-    /// that theirs is padded to, if it may have 1,200 bytes.
+    /// Writes the frames of path validation. They are never sent again unchanged (RFC 9000 s.13.3).
+    /// `datagram` is the size to which their datagram is padded, if it may have 1,200 bytes.
     fn write_validation(
         &mut self,
         now: Timestamp,

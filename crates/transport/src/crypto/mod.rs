@@ -7,7 +7,7 @@
 //! * `open_to.rs`: keys that decrypt packets into another buffer;
 //! * `retry.rs`: the integrity tag of Retry packets (s.5.8);
 //! * `token.rs`: tokens for address validation (RFC 9000 s.8.1);
-//! * `null/`: with the feature `null-crypto`, no protection at all, for simulations.
+//! * `null/`: with the feature `null-crypto`, packets without any protection. Simulations use it.
 
 mod limits;
 #[cfg(feature = "null-crypto")]

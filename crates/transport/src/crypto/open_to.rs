@@ -29,7 +29,7 @@ pub trait OpenTo: Send + Sync {
     fn open_to(&self, path: u32, number: u64, header: &[u8], sealed: &[u8], to: &mut [u8]) -> bool;
 }
 
-/// Whether a connection on this thread is currently asking a key for an [`OpenTo`].
+/// State of a connection's request for an [`OpenTo`] on this thread.
 #[derive(Default)]
 enum Asking {
     #[default]
@@ -45,8 +45,8 @@ thread_local! {
 }
 
 impl dyn OpenTo {
-    /// Offers the key that `make` returns to the connection that is asking a key on this thread.
-    /// Does nothing if no connection is asking. Only the first offer counts.
+    /// Offers the key that `make` returns to the connection that currently requests an [`OpenTo`]
+    /// on this thread. Does nothing if no connection does. Only the first offer counts.
     pub fn offer(make: impl FnOnce() -> Arc<dyn OpenTo>) {
         let is_asked = asking(|now| matches!(now, Asking::Yes));
         if is_asked {

@@ -21,8 +21,8 @@ pub(crate) enum OpenError {
     KeyUpdate,
 }
 
-/// How many packets the current 1-RTT keys have protected, compared with their limit (RFC 9001
-/// s.6.6).
+/// Number of packets that the current 1-RTT keys have protected, compared with their limit (RFC
+/// 9001 s.6.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Wear {
     /// The keys have protected less than half of the packets that they may.

@@ -76,7 +76,7 @@ pub(crate) struct Agreed {
     certificates: Option<Box<[CertificateDer<'static>]>>,
 }
 
-/// Returns the error that must close the connection, for an error that `tls` has reported.
+/// Converts an error that `tls` has reported into the error that must close the connection.
 fn failure(tls: &rustls::quic::Connection, error: &rustls::Error) -> Failure {
     use rustls::{HandshakeType, PeerMisbehaved};
     let violation = match error {

@@ -16,12 +16,12 @@ use crate::wall::WallClock;
 /// The secret that seals Retry and NEW_TOKEN tokens, the clock for their lifetimes, and a memory of
 /// used tokens.
 ///
-/// Servers with the same secret accept each other's tokens, for example servers behind one address,
-/// or a server before and after a restart. Their clocks must agree to within two seconds.
+/// Servers with the same secret accept each other's tokens. Examples are servers behind one
+/// address, or a server before and after a restart. Their clocks must agree to within two seconds.
 ///
 /// Clones share the memory of used tokens. So a NEW_TOKEN token is valid only once at all endpoints
-/// of a process that have clones of one key. Each process has its own memory, so the same token is
-/// valid once in every other process, too.
+/// of a process that have clones of one key. Each process has a separate memory, so the same token
+/// is valid once in every other process, too.
 #[derive(Clone)]
 pub struct TokenKey {
     secret: Zeroizing<[u8; TOKEN_KEY_LEN]>,

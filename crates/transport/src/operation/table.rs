@@ -90,8 +90,8 @@ const OPERATIONS: usize = 128;
 struct Dispatch {
     /// Hooks that a call reaches, by the operation's number.
     by_operation: [Callees; OPERATIONS],
-    /// Hooks that a call reaches, by operation and frame type, for the types that a hook has named
-    /// or owns; sorted.
+    /// Hooks that a call reaches, by operation and frame type. It has only the types that a hook
+    /// has named or owns. Sorted.
     by_type: Vec<((Operation, u64), Callees)>,
     /// Lists for operations with several hooks: those called before, in place of, and after the
     /// operation. Hooks that may replace an operation are called from the last in the list to the

@@ -53,7 +53,7 @@ pub(crate) struct MtuDiscovery {
     /// larger than the base size.
     arrived: Option<(Timestamp, u16)>,
     suspicion: Option<Suspicion>,
-    /// True if this path is searched for larger datagram sizes at all.
+    /// True if the connection searches for larger datagram sizes on this path.
     searches: bool,
     /// True once this end has had enough data to send to benefit from larger datagrams. The search
     /// does not start until then.

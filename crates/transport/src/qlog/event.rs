@@ -17,7 +17,7 @@ use crate::connection::CloseReason;
 use crate::path::EcnState;
 use crate::received::EcnCodepoint;
 
-/// An event of a connection, for a qlog log.
+/// An event of a connection, as a qlog log records it.
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'a> {
     /// Time of the event.

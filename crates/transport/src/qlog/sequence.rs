@@ -265,8 +265,7 @@ mod tests {
         }
     }
 
-    /// Whatever the limit is, all records must be complete, and the last one must say why the log
-    /// ends.
+    /// With every limit, all records must be complete, and the last one must say why the log ends.
     #[test]
     fn qlog_full_file_says_so() {
         for limit in [0, 100, NOTE, 500, 1000, 2345] {

@@ -19,7 +19,7 @@ pub(crate) enum Due {
     Probe,
 }
 
-/// When and why the loss detection timer expires.
+/// Time at which the loss detection timer expires, and the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LossTimer<S> {
     pub at: Timestamp,

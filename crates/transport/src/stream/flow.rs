@@ -59,8 +59,8 @@ impl ReceiveWindow {
         self.limit.saturating_sub(self.read) <= self.size - self.size / PART
     }
 
-    /// Raises the limit and returns it, for a MAX_DATA or MAX_STREAM_DATA frame. `rtt` is the
-    /// path's smoothed RTT.
+    /// Raises the limit. Returns the new limit, which the caller sends in a MAX_DATA or
+    /// MAX_STREAM_DATA frame. `rtt` is the path's smoothed RTT.
     pub(super) fn update(&mut self, now: Timestamp, rtt: Duration) -> u64 {
         if let Some((start, read)) = self.epoch
             && self.read - read >= self.size / PART
@@ -97,7 +97,8 @@ impl ReceiveWindow {
 pub(super) struct SendWindow {
     limit: u64,
     used: u64,
-    /// The limit that blocked this end when it last told the peer so.
+    /// The limit in the last DATA_BLOCKED or STREAM_DATA_BLOCKED frame of this end. `None` if it
+    /// has sent none, or if the frame was lost.
     told: Option<u64>,
 }
 

@@ -17,8 +17,8 @@ use crate::lazy::{LazyBox, StaticDefault};
 /// control window and one page, whatever frames the peer splits its data into.
 pub(super) const PAGE: usize = 4096;
 
-/// Largest number of free pages in a pool, for all its connections together: 768 KiB, which stay in
-/// the CPU's cache.
+/// Largest number of free pages in a pool. All connections of the pool share them. They take 768
+/// KiB, which stay in the CPU's cache.
 const KEPT: usize = 192;
 
 /// Largest number of free pages that a connection keeps while data waits in its streams: 256 KiB.

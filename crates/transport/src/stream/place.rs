@@ -41,7 +41,7 @@ impl Form {
         self.id
     }
 
-    /// Returns the lengths of the header and of the data, for a STREAM frame at this offset that
+    /// Returns the lengths of the header and of the data of a STREAM frame at this offset that
     /// fills a packet of this size. Returns `None` if the packet is too small.
     #[inline]
     pub(super) fn split(self, packet: usize, offset: u64) -> Option<(usize, usize)> {
@@ -68,8 +68,9 @@ pub(crate) struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// Creates a place from memory of a stream's buffer, with [`BEFORE`] bytes before the data, for
-    /// a STREAM frame whose header has this length. Returns `None` if the memory is too small.
+    /// Creates a place from memory of a stream's buffer, with [`BEFORE`] bytes before the data. The
+    /// place is for a STREAM frame whose header has this length. Returns `None` if the memory is
+    /// too small.
     #[inline(always)]
     pub(super) fn new(
         memory: &'a mut [u8],
@@ -164,8 +165,8 @@ mod tests {
         })
     }
 
-    /// The header that the receiver expects must be the one that senders write, for all lengths of
-    /// its integers.
+    /// The header that the receiver expects must be the one that senders write. This holds for all
+    /// lengths of its integers.
     #[test]
     fn in_place_next_frame_is_decrypted_into_its_place() {
         let mut placed = 0;

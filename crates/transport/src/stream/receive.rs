@@ -367,7 +367,8 @@ impl ReceiveHalf {
         self.window.size()
     }
 
-    /// Raises the stream's limit and returns it, for a MAX_STREAM_DATA frame.
+    /// Raises the stream's limit. Returns the new limit, which the caller sends in a
+    /// MAX_STREAM_DATA frame.
     pub(super) fn update(&mut self, now: Timestamp, rtt: Duration) -> u64 {
         self.update_lost = false;
         self.window.update(now, rtt)

@@ -127,11 +127,11 @@ pub(crate) struct Case {
     flight: VecDeque<Vec<u8>>,
     last: Vec<u8>,
     buffer: Vec<u8>,
-    /// How far the connection came in this case.
+    /// The result of the connection in this case.
     pub outcome: Outcome,
 }
 
-/// How far the connection came in a case.
+/// The result of the connection in a case.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Outcome {
     pub connected: bool,
@@ -160,7 +160,7 @@ impl Case {
             transport.datagram_receive_buffer = 0;
         }
         if configuration & 16 != 0 {
-            // The attacker sends its packets on all paths in turn.
+            // The attacker sends its packets round-robin on all paths.
             (transport.max_paths, transport.scheduler) = (4, Scheduler::RoundRobin);
         }
         let transport = Arc::new(transport);

@@ -50,7 +50,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// How far the connection came in a case.
+/// The result of the connection in a case.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Outcome {
     pub connected: bool,

@@ -59,8 +59,9 @@ fn turn(idle: &mut Idle, fake: &Fake, turns: usize) -> Sent {
     idle.driver.batch.send(connection, grouping, now, fake, (turns, SENT))
 }
 
-/// Bytes that are made before the system is asked to take any: it refuses, and takes them later. `hear`: what the
-/// connection hears before that.
+/// Returns the number of bytes that the task makes before it calls the system. The system first
+/// refuses them, and takes them later. `hear` runs before that and gives the connection something
+/// to hear.
 async fn made_at_once(each: Duration, turns: usize, hear: impl FnOnce(&mut Idle)) -> u64 {
     let mut idle = Idle::new(1, 8 << 20, 3 << 20).await;
     let fake = Fake::new(each);
@@ -155,8 +156,8 @@ async fn turn_has_256_kib_with_and_without_grouping() {
     }
 }
 
-/// Of a connection whose application was told of something half as much: what comes next is received sooner, and
-/// without a wait for the runtime.
+/// Once an application was notified of data, a turn has half as many bytes. The task then receives
+/// sooner, and does not wait for the runtime.
 #[tokio::test]
 async fn turn_has_128_kib_once_an_application_was_notified_of_data() {
     let mut idle = Idle::new(1, 8 << 20, 3 << 20).await;

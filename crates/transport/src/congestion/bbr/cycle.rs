@@ -26,7 +26,7 @@ pub(super) struct Cycle {
     random: u64,
     /// Time at which the current phase of ProbeBW began.
     stamp: Timestamp,
-    /// How long to cruise before the next bandwidth probe.
+    /// Time to cruise before the next bandwidth probe.
     wait: Duration,
     rounds_since_probe: u64,
     /// Bytes acknowledged since the last increase of the long-term bound on the bytes in flight.

@@ -82,7 +82,8 @@ pub(crate) struct Bbr {
     /// First estimate of the pacing rate, which is used until there is a bandwidth sample.
     nominal: Option<Rate>,
     idle_restart: bool,
-    /// Whether the congestion window was full in the current round trip and in the previous one.
+    /// Two flags, for the current round trip and the previous one. A flag is true if the congestion
+    /// window was full.
     window_used: [bool; 2],
     /// Number of the round trip in which Drain began.
     drain_round: u64,

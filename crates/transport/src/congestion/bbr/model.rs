@@ -145,7 +145,7 @@ impl Model {
         self.marked_in_round = true;
     }
 
-    /// s.5.5.10.3: resets the signals of congestion, for the next round trip.
+    /// s.5.5.10.3: resets the signals of congestion when a round trip begins.
     pub(super) fn reset_congestion_signals(&mut self) {
         (self.loss_in_round, self.marked_in_round) = (false, false);
         (self.bw_latest, self.inflight_latest) = (0.0, 0);

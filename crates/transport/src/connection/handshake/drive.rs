@@ -149,8 +149,8 @@ impl Connection {
         if self.handshake.confirm() {
             self.events.push_back(Event::Confirmed);
             self.notify(Operation::HandshakeConfirmed, ());
-            // A client may hear of it before its first Handshake packet, which would discard the keys of Initial
-            // packets.
+            // A client may learn this before it has sent its first Handshake packet. That packet
+            // would discard the keys of Initial packets.
             self.discard(now, SpaceId::Initial);
             self.discard(now, SpaceId::Handshake);
             self.try_preferred(now);

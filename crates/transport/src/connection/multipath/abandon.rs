@@ -1,6 +1,7 @@
-//! The end of a path (RFC 10069 s.3.4). PATH_ABANDON goes both ways, on other paths. From the first of them on
-//! nothing is sent on the path; what was in flight is given up after a probe timeout, and goes on other paths.
-//! Packets of the peer that are late are read and acknowledged until three probe timeouts after its PATH_ABANDON.
+//! The end of a path (RFC 10069 s.3.4). Each end sends PATH_ABANDON on another path. After the
+//! first PATH_ABANDON, nothing is sent on the path. Data that was in flight there is declared lost
+//! after a probe timeout, and is sent on other paths. Late packets of the peer are processed and
+//! acknowledged until three probe timeouts after its PATH_ABANDON.
 
 use equic_wire::TransportErrorCode;
 

@@ -104,13 +104,15 @@ impl std::fmt::Display for ClosePathError {
 impl std::error::Error for ClosePathError {}
 
 impl Connection {
-    /// A client opens another path (RFC 10069 s.3.1), to the server's address `remote`; `local` is the address of its
-    /// own that it is to go from, if it has several. [`Event::PathOpened`] says when the server has answered on it
-    /// and data can go there, [`Event::PathClosed`] that it did not. To be followed by [`Connection::poll_transmit`],
-    /// whose datagrams say which address they are to leave from ([`Transmit::source`](super::super::Transmit)).
+    /// Opens another path from a client to the server's address `remote` (RFC 10069 s.3.1). `local`
+    /// is the client's address to send from, if the client has several. [`Event::PathOpened`]
+    /// reports that the server has answered on the path and that data can be sent there.
+    /// [`Event::PathClosed`] reports that it did not answer. Call [`Connection::poll_transmit`]
+    /// next. Its datagrams name the address to send them from
+    /// ([`Transmit::source`](super::super::Transmit)).
     ///
     /// # Errors
-    /// [`OpenPathError`]; nothing has changed then.
+    /// [`OpenPathError`]. Nothing has changed in that case.
     pub fn open_path(
         &mut self,
         now: Timestamp,
@@ -153,12 +155,13 @@ impl Connection {
         Ok(id)
     }
 
-    /// Closes a path of several (RFC 10069 s.3.4); `code` tells the peer why, such as
-    /// [`TransportErrorCode::APPLICATION_ABANDON_PATH`]. Nothing is sent on it any more; what is in flight there and
-    /// does not arrive is sent on another. To be followed by [`Connection::poll_transmit`].
+    /// Closes one of several paths (RFC 10069 s.3.4). `code` gives the peer the reason, such as
+    /// [`TransportErrorCode::APPLICATION_ABANDON_PATH`]. Nothing is sent on the path from now on.
+    /// Data in flight there that does not arrive is sent on another path. Call
+    /// [`Connection::poll_transmit`] next.
     ///
     /// # Errors
-    /// [`ClosePathError`]; nothing has changed then.
+    /// [`ClosePathError`]. Nothing has changed in that case.
     pub fn close_path(
         &mut self,
         now: Timestamp,
@@ -196,9 +199,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Says what it costs to use a path, in units of the application's: a label that hooks can read
-    /// ([`Field::PathCost`](crate::operation::Field::PathCost)), and that native schedulers do not look at. 0, which
-    /// it is at first: nothing. The peer is not told; what it is to avoid has the status [`PathStatus::Backup`].
+    /// Sets the cost of using a path, in a unit that the application chooses. Hooks can read the
+    /// cost ([`Field::PathCost`](crate::operation::Field::PathCost)); native schedulers ignore it.
+    /// The default is 0, which means that the path costs nothing. The cost is not sent to the peer.
+    /// To make the peer avoid a path, give the path the status [`PathStatus::Backup`].
     ///
     /// # Errors
     /// [`ClosePathError::NoSuchPath`].
@@ -209,8 +213,11 @@ impl Connection {
         Ok(())
     }
 
-    /// State of a path as hooks read it: 1 if data can go on it; 2 is added if an end wants it as a backup, 4 if
-    /// nothing was heard of what was sent there last.
+    /// Returns the state of a path as hooks read it, as a sum of bits:
+    ///
+    /// * 1: data can be sent on the path;
+    /// * 2: an end wants the path as a backup;
+    /// * 4: the peer has not answered the last packets on the path.
     pub(in crate::connection) fn path_bits(&self, path: &Path) -> u64 {
         let usable = self.speaks_multipath() && path.is_validated() && self.may_carry(path)
             || self.multipath.is_none() && path.key() == self.path().key();

@@ -1,5 +1,6 @@
-//! Frames of RFC 10069 that come. A path ID beyond what the peer was told is an error of its; one that is gone is
-//! none, for the frame may be late (s.4).
+//! Frames of RFC 10069 from the peer. A path ID above the limit that was sent to the peer is an
+//! error of the peer. A path ID that was already removed is not an error, because the frame may be
+//! late (s.4).
 
 use equic_wire::ConnectionId;
 use equic_wire::frame::{Frame, NewConnectionId, PathAck};
@@ -12,8 +13,8 @@ use crate::cid::NewId;
 use crate::violation::Violation;
 
 impl Connection {
-    /// Takes in a frame of a packet that was sent to `dcid`. False: multipath was not agreed on, or the frame is none
-    /// of its.
+    /// Processes a frame of a packet that was sent to `dcid`. Returns false if multipath was not
+    /// negotiated, or if the frame does not belong to it.
     pub(in crate::connection) fn on_path_frame(
         &mut self,
         now: Timestamp,

@@ -1,16 +1,18 @@
-//! Several paths at a time (RFC 10069): which path IDs there are, what was agreed on each, and what is still to be
-//! said.
+//! Several paths at a time (RFC 10069): the path IDs in use, what was negotiated for each, and the
+//! frames that are still to be sent.
 //!
-//! * here: [`Multipath`], the state of it; a connection has one if both ends declared initial_max_path_id;
-//! * `control.rs`: what an application asks for, and the beginning of a path;
+//! * this file: [`Multipath`], the state. A connection has one if both ends declared
+//!   initial_max_path_id;
+//! * `control.rs`: requests of the application, and the start of a path;
 //! * `abandon.rs`: the end of a path;
-//! * `frames.rs`: frames that come; `write.rs`: frames that go;
-//! * `send.rs`: on which path the next packet goes; `scheduler.rs`: the choice among those that may carry data;
-//!   `choice.rs`: choices of hooks, and their bounds; `copies.rs`: data that goes on several of them.
+//! * `frames.rs`: incoming frames; `write.rs`: outgoing frames;
+//! * `send.rs`: the path of the next packet; `scheduler.rs`: the choice among the paths that may
+//!   carry data; `choice.rs`: choices of hooks, and their limits; `copies.rs`: data that is sent on
+//!   several paths.
 //!
-//! What a path ID has beside that is kept where it is kept without this extension: packet numbers and packets in
-//! flight in a space of its own (`space.rs`), connection IDs in `connection_ids.rs`, and all that depends on
-//! addresses in its current path (`path.rs`).
+//! Other state of a path ID is kept in the same places as without this extension. Packet numbers
+//! and packets in flight are in a separate space (`space.rs`), and connection IDs are in
+//! `connection_ids.rs`. Everything that depends on addresses is in the current path (`path.rs`).
 
 mod abandon;
 mod choice;
@@ -120,8 +122,8 @@ pub(super) struct Multipath {
     peer_max: PathId,
     /// Path IDs up to `local_max` that are not gone, in their order; at most [`MOST_PATH_IDS`].
     list: Vec<Record>,
-    /// Frame that tells the peer what we are blocked by, not sent yet: PATHS_BLOCKED, or PATH_CIDS_BLOCKED with a
-    /// sequence number.
+    /// Frame that reports to the peer what blocks this end, not sent yet: PATHS_BLOCKED, or
+    /// PATH_CIDS_BLOCKED with a sequence number. `None` if there is nothing to report.
     blocked: Option<(PathId, Option<u64>)>,
     /// Limit by which we were blocked when the peer was last told.
     told_blocked: Option<(PathId, Option<u64>)>,

@@ -1,5 +1,5 @@
-//! The choice among the paths that may carry data. It is the default of [`Operation::SelectPath`], so a hook can take
-//! its place.
+//! The choice among the paths that may carry data. It is the default of [`Operation::SelectPath`],
+//! so a hook can replace it.
 //!
 //! [`Operation::SelectPath`]: crate::operation::Operation::SelectPath
 
@@ -8,10 +8,11 @@ use std::time::Duration;
 use super::super::paths::PathKey;
 use super::super::space::{MOST_PATH_IDS, PathId};
 
-/// Way to divide what is to be sent among several paths ([`TransportConfig::scheduler`]).
+/// Rule that divides the data to send among several paths ([`TransportConfig::scheduler`]).
 ///
-/// Whichever it is, paths that the peer does not answer on, and those that either end wants as backup, carry data
-/// only if there is no other path; and no path carries more than its congestion window and pace allow.
+/// The following holds for every rule. Paths on which the peer does not answer, and paths that
+/// either end wants as backup, carry data only if there is no other path. No path carries more than
+/// its congestion window and pacing allow.
 ///
 /// [`TransportConfig::scheduler`]: crate::TransportConfig::scheduler
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -93,8 +94,8 @@ impl Scheduler {
         }
     }
 
-    /// The first of [`Scheduler::order`] with its rank, or the one behind that of rank `after`, for who needs no
-    /// others.
+    /// Returns the first path of [`Scheduler::order`] with its rank, or the path that follows the
+    /// rank `after`. Use it if the other paths are not needed.
     pub(super) fn next(
         self,
         candidates: impl Iterator<Item = Candidate>,

@@ -1,5 +1,5 @@
-//! On which path the next packet goes: what any path may carry on the one that the scheduler chooses, on the others
-//! what is theirs alone.
+//! Selects the path of the next packet. Content that any path may carry is sent on the path that
+//! the scheduler chooses. The other paths carry only content that belongs to them.
 
 use super::super::path::Path;
 use super::super::paths::PathKey;
@@ -41,10 +41,13 @@ impl Connection {
         }
     }
 
-    /// Of a connection that has several paths, or may have: the path on which stream data goes the short way
-    /// (`send_plain.rs`), with its space and the size of a datagram. Paths are asked for room in the order of the
-    /// long way, and as on that each takes note where it has none. One that has something of its own to send before
-    /// is for the long way.
+    /// Returns the path on which stream data is sent the short way (`send_plain.rs`), with its
+    /// space and the size of a datagram. It is used by a connection that has several paths, or may
+    /// have them.
+    ///
+    /// Paths are checked for room in the same order as on the long way. As on the long way, each
+    /// path without room records that. If a path must first send something that belongs to it, the
+    /// long way sends it.
     pub(in crate::connection) fn plain_room_of_paths(
         &mut self,
         now: Timestamp,
@@ -148,8 +151,9 @@ impl Connection {
         self.schedule().first().or_else(any)
     }
 
-    /// The path on which acknowledgements of packet number space `id` go, if no hook wants another: that of the
-    /// packets, as round-trip times are steadiest then (RFC 10069 s.5.4), or if it seems not to work another.
+    /// Returns the path on which acknowledgements of packet number space `id` are sent, if no hook
+    /// chooses another. It is the path of the packets, because round-trip times are steadiest then
+    /// (RFC 10069 s.5.4). If that path seems not to work, it is another one.
     pub(in crate::connection) fn ack_path(&self, id: SpaceId) -> Option<PathKey> {
         let SpaceId::Data(path) = id else { return Some(self.path().key()) };
         let own = self.paths.current(path).filter(|path| self.may_carry(path));
@@ -165,9 +169,10 @@ impl Connection {
         }
     }
 
-    /// A path has had a probe timeout, or another is heard of again. From the second timeout in a row on a path is
-    /// taken not to work, so all that is in flight there goes on others as soon as there are any that do (RFC 10069
-    /// s.5.6). If it arrives all the same it has come twice.
+    /// Called after a probe timeout on a path, or when the peer is heard on another path again.
+    /// After the second consecutive timeout, a path is assumed not to work. All data in flight
+    /// there is then sent on other paths as soon as one of them works (RFC 10069 s.5.6). If the
+    /// data arrives on the first path after all, the peer gets it twice.
     pub(in crate::connection) fn move_data(&mut self) {
         if !self.candidates().any(|one| !one.suspect) {
             return;

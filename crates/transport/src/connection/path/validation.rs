@@ -14,13 +14,14 @@ const AMPLIFICATION: u64 = 3;
 /// A PATH_CHALLENGE is sent again after pauses that double so many times at most.
 const MAX_DOUBLINGS: u32 = 6;
 
-/// Challenges of a path that an answer may come to: those that were sent last. With pauses that double, the patience
-/// with a path is over before more are sent.
+/// Largest number of a path's challenges that the peer can still answer: the last ones sent. The
+/// pauses between challenges double, so validation is given up before more are sent.
 const MAX_ASKED: usize = 8;
 
-/// Answers that a path owes at a time: the most that a peer can have of one datagram, however many challenges it puts
-/// into its own. All of them fit into a datagram of 1,200 bytes, so a packet of challenges draws one datagram, and no
-/// memory beyond these.
+/// Largest number of answers that a path owes at a time. The peer can get no more of them from one
+/// datagram, even if it sends more challenges in it. All of them fit into a datagram of 1,200
+/// bytes. A packet of challenges therefore causes one datagram, and needs no memory beyond these
+/// answers.
 const MAX_RESPONSES: usize = 64;
 
 /// A question whether the peer is there (RFC 9000 s.8.2).
@@ -43,8 +44,8 @@ struct Challenge {
 /// What a PATH_RESPONSE proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::connection) enum Answer {
-    /// The peer is at the path's address. The challenge went in less than 1,200 bytes, so that the path may not carry
-    /// as many (RFC 9000 s.8.2.1).
+    /// The peer is at the path's address. The challenge was sent in less than 1,200 bytes, so it is
+    /// not known whether the path carries 1,200 bytes (RFC 9000 s.8.2.1).
     Address,
     /// The path carries 1,200 bytes to the peer, whose address was validated before.
     Size,

@@ -171,7 +171,7 @@ impl Attacker {
         self.assert_closed_for(violation);
     }
 
-    /// The victim has closed for this violation or condition.
+    /// Asserts that the victim has closed the connection because of this violation or condition.
     #[track_caller]
     pub(super) fn assert_closed_for(&mut self, why: impl Into<Failure>) {
         let expected = CloseReason::Local(why.into().into());
@@ -180,7 +180,7 @@ impl Attacker {
             Event::Closed(reason) => Some(reason),
             _ => None,
         });
-        // A frame's error also names its type.
+        // The error of a frame also names the frame's type.
         let (CloseReason::Local(expected), Some(CloseReason::Local(error))) = (&expected, found)
         else {
             panic!("{expected:?} expected: {events:?}")

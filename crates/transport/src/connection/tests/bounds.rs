@@ -127,8 +127,8 @@ fn ack_frequency_follows_the_window_in_force() {
     assert_eq!(network.client.acks.asked().ack_eliciting_threshold, 1);
 }
 
-/// A second later than usual at most: probe timeouts wait for as long, and a packet or two that are lost must not end
-/// in the idle timeout.
+/// An acknowledgement is at most a second later than usual. Probe timeouts wait for the same time,
+/// and the loss of a packet or two must not end in the idle timeout.
 #[test]
 fn ack_frequency_delay_is_bounded() {
     let ten_seconds = 10_000_000_000;

@@ -1,4 +1,5 @@
-//! The ways of a datagram and of a STREAM frame in `connection/README.md` are those of the code.
+//! Tests that `connection/README.md` describes the ways of a datagram and of a STREAM frame as the
+//! code has them.
 
 use std::path::{Path, PathBuf};
 
@@ -59,8 +60,8 @@ fn sources(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
     }
 }
 
-/// File and text of a function, from the line with `fn` to its end: formatted code ends it with a brace below its
-/// beginning.
+/// Returns the file and the text of a function, from the line with `fn` to its end. In formatted
+/// code, the end is a brace at the same indentation as the beginning.
 fn body<'a>(sources: &'a [(PathBuf, String)], named: &Named) -> (&'a Path, String) {
     let mut bodies = Vec::new();
     for (path, text) in sources {

@@ -133,8 +133,8 @@ fn networks() -> Vec<(&'static str, MakeNetwork)> {
     ]
 }
 
-/// On a network that loses nothing the peer is told, with the application's code as soon as it can read 1-RTT
-/// packets, and with APPLICATION_ERROR before (RFC 9000 s.10.2.3).
+/// On a network without loss, the peer is notified of the close. It gets the application's code as
+/// soon as it can read 1-RTT packets, and APPLICATION_ERROR before that (RFC 9000 s.10.2.3).
 #[test]
 fn close_by_the_application_before_every_call() {
     for (what, make) in networks() {
@@ -222,8 +222,8 @@ fn close_on_bad_networks_before_every_call() {
     }
 }
 
-/// A server that says HANDSHAKE_DONE together with its first flight: the client discards the keys of Initial and
-/// Handshake packets with its own Finished unsent.
+/// The server sends HANDSHAKE_DONE together with its first flight. The client then discards the
+/// keys of Initial and Handshake packets before it has sent its Finished.
 #[test]
 fn close_after_a_handshake_that_the_peer_confirms_too_early() {
     let mut early = 0;
@@ -251,8 +251,9 @@ fn close_after_a_handshake_that_the_peer_confirms_too_early() {
     assert!(early > 0, "it is confirmed too early now and then");
 }
 
-/// RFC 9000 s.10.2, RFC 9001 s.6.5: a probe timeout includes the time for which the peer may hold back
-/// acknowledgements. A peer that declares a long delay does not have its ended connections kept for as long.
+/// RFC 9000 s.10.2, RFC 9001 s.6.5: a probe timeout includes the time for which the peer may delay
+/// acknowledgements. If a peer declares a long delay, this end must not keep its ended connections
+/// for that long.
 #[test]
 fn close_counts_a_second_of_the_peers_delay_at_most() {
     let delay = Duration::from_millis(16_383);

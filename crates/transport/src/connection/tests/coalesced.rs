@@ -51,8 +51,9 @@ fn packet_coalesced_without_room_keeps_its_frames() {
     }
 }
 
-/// An application that closes as soon as it hears that the handshake is complete, before anything more was sent: the
-/// peer's handshake is complete, too, and it hears of the end with the application's code.
+/// An application closes as soon as it learns that the handshake is complete, before anything more
+/// was sent. The peer's handshake must be complete, too, and the peer must get the application's
+/// code.
 #[test]
 fn close_at_once_sends_the_last_flight_before() {
     for closes in [Side::Client, Side::Server] {

@@ -29,7 +29,7 @@ pub(super) fn bad(seed: u64) -> Faults {
     Faults { corruption: 0.0, forged: 0.0, ..Faults::by_chance(seed) }
 }
 
-/// The rule that the other end broke, by what this end says.
+/// Returns the rule that the other end broke, as this end reports it.
 pub(super) fn violation(network: &Network, end: usize) -> Option<Violation> {
     match &network.closed()[end] {
         Some(CloseReason::Local(error)) => error.violation,

@@ -32,8 +32,8 @@ fn bbr_keeps_its_rate_when_timers_are_late() {
     }
 }
 
-/// On a busy machine more than three PTOs can go by between the application's close and the next look at the
-/// connection.
+/// On a busy machine, more than three PTOs can pass between the application's close and the next
+/// time the connection runs.
 #[test]
 fn close_with_a_late_timer_still_informs_the_peer() {
     let mut network = Network::new(1, Faults::none());
@@ -58,8 +58,9 @@ fn close_with_a_late_timer_still_informs_the_peer() {
     assert!(events.contains(&Event::Closed(CloseReason::Peer(expected))), "{events:?}");
 }
 
-/// Who was late has perhaps not read what the peer sent meanwhile, and the peer, which had no CPU either, not what it
-/// was told: a packet of its is answered with the close, not with a stateless reset.
+/// An end whose timer was late may not have read what the peer sent in the meantime. The peer had
+/// no CPU time either and may not have read the close. A packet of the peer must be answered with
+/// the close, not with a stateless reset.
 #[test]
 fn close_with_a_late_timer_lasts_longer() {
     let mut network = Network::new(1, Faults::none());

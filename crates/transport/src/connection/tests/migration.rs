@@ -209,8 +209,10 @@ fn migration_by_packets_without_keys_makes_no_paths() {
     echo(&mut network, 1000);
 }
 
-/// A server that has taken two packets, of which the first came late from another address: that is a path, and none
-/// to go to. It has a PATH_RESPONSE to send there, and has to acknowledge at home. And what time it is.
+/// Returns a server, the address of a stranger, and the current time. The server has received two
+/// packets, of which the first came late and from the stranger's address. That address is a path to
+/// which the server does not migrate. The server has a PATH_RESPONSE to send there, and an
+/// acknowledgement to send to the home address.
 fn with_an_answer_to_a_stranger() -> (Connection, SocketAddr, Timestamp) {
     let mut network = Network::new(7, Faults::none());
     network.connect();
@@ -256,8 +258,8 @@ fn sent_within(
     sent
 }
 
-/// An address that claims to be the peer's and has credit for less than a packet (RFC 9000 s.8.1) holds up nothing
-/// that is due elsewhere, and no timer runs without an end.
+/// An address that claims to be the peer's has credit for less than a packet (RFC 9000 s.8.1). It
+/// must not block packets that are due elsewhere, and must not make a timer expire endlessly.
 #[test]
 fn anti_amplification_credit_below_a_packet_blocks_nothing() {
     for left in 0..100 {
@@ -272,8 +274,8 @@ fn anti_amplification_credit_below_a_packet_blocks_nothing() {
     }
 }
 
-/// Whatever else keeps an address that is validated from being sent to, here a hook, what is due at home goes there
-/// in its time.
+/// If something else prevents sending to a validated address, here a hook, packets that are due at
+/// the home address are sent there in time.
 #[test]
 fn path_that_sends_nothing_blocks_nothing() {
     let (mut server, stranger, now) = with_an_answer_to_a_stranger();

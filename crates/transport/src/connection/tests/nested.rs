@@ -86,8 +86,8 @@ fn hook_nested_frames_leave_the_application_its_share() {
     }
 }
 
-/// A hook that sends without end while the application has nothing to send shows nothing of what the path carries for
-/// that: the window stays as it was, though it is full.
+/// A hook sends without end while the application has nothing to send. This is no evidence that the
+/// path can carry more, so the window does not grow, although it is full.
 #[test]
 fn hook_nested_frames_do_not_raise_the_window_of_an_idle_connection() {
     let mut network = Network::new(1, Faults::none());

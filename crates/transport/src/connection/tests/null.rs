@@ -161,8 +161,9 @@ fn null_crypto_is_not_used_with_tls_versions() {
     assert!(matches!(made, Err(StartError::OtherVersion(KnownVersion::NullCrypto))));
 }
 
-/// Datagrams that are asked for together are those that come one by one, byte for byte, at whatever moment
-/// acknowledgements, losses, window updates and key updates fall; and with the long way of both ends as well.
+/// Datagrams that are requested together must be the same, byte for byte, as those requested one by
+/// one. Acknowledgements, losses, window updates and key updates may happen at any moment. The same
+/// holds if both ends use the long way.
 #[test]
 fn null_crypto_batches_equal_single_datagrams() {
     let mut total = 0;

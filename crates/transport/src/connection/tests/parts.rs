@@ -1,4 +1,5 @@
-//! The table of a connection's parts in `connection/README.md` names its fields and files.
+//! Tests that the table of a connection's parts in `connection/README.md` names its fields and
+//! files.
 
 use std::path::{Path, PathBuf};
 

@@ -89,8 +89,8 @@ fn in_place_decryption_into_the_stream_buffer() {
     assert!(read == data);
 }
 
-/// What does not open, what came before and what is of another stream leaves what waits to be read as it is, in
-/// whatever order it comes, and takes no memory.
+/// Packets that cannot be decrypted, data that came before and data of another stream do not change
+/// the data that waits to be read. The order does not matter, and they take no memory.
 #[test]
 fn in_place_decryption_leaves_waiting_data_unchanged() {
     let (mut placed, mut forgeries) = (0, 0);
@@ -154,8 +154,8 @@ fn in_place_decryption_leaves_waiting_data_unchanged() {
     assert!(placed > 20 && forgeries > 20, "{placed} {forgeries}");
 }
 
-/// Reads some of one of the streams, with its memory or without; what was taken with it is looked at and given back
-/// later.
+/// Reads some data of one of the streams, with or without taking its memory. Memory that was taken
+/// is checked and returned later.
 fn read_some(
     server: &mut Connection,
     rng: &mut StdRng,

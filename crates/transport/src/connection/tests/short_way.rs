@@ -1,5 +1,5 @@
-//! There are short ways for what most packets are. They come to the same as the long ones, which a connection takes
-//! when a hook is attached to an operation that the short ways pass over.
+//! Most packets are handled on short ways. These have the same result as the long ways. A
+//! connection uses the long ways if a hook is attached to an operation that the short ways skip.
 
 use super::*;
 use crate::operation::{AttachPoint, Hook, Operation};
@@ -127,9 +127,9 @@ fn fast_path_sends_a_due_acknowledgement_first() {
     assert_eq!(outcome(true), (0, 1));
 }
 
-/// What a server has of a client's datagrams, which it gets one by one or as one message of the system: a spoiled one
-/// and one of another connection are among them, and the last is shorter. Of the answers the sizes: keys are others
-/// each time.
+/// Returns what a server takes from a client's datagrams, which it gets one by one or as one
+/// message of the system. One of them is damaged, one belongs to another connection, and the last
+/// is shorter. Returns only the sizes of the answers, because the keys are different each time.
 fn taken(several: bool, hooked: bool) -> (Stats, Vec<Event>, Vec<usize>) {
     let mut network = Network::new(3, Faults::none());
     network.connect();

@@ -1,5 +1,5 @@
-//! The last validated address: where a server counts a connection. Packets may come from any address, because anybody
-//! can write any address into one; what is sent to an address is received only by the host that has it.
+//! The last validated address: a server counts a connection at this address. Anybody can write any
+//! source address into a packet. Only the host that has an address receives what is sent to it.
 
 use super::*;
 use crate::crypto::testing::configs;
@@ -17,8 +17,8 @@ pub(super) fn victim(host: u8) -> SocketAddr {
     SocketAddr::from(([203, 0, 113, host], 4433))
 }
 
-/// A server, and a client that can write any source address into its packets, but receives only what is sent to its
-/// own.
+/// A server, and a client that can write any source address into its packets. The client receives
+/// only what is sent to its true address.
 pub(super) struct Forger {
     pub client: Connection,
     pub server: Connection,
@@ -119,8 +119,8 @@ fn stays_at_home(server: &Connection) {
     assert_eq!(server.validated_address(), Some(address(HOME)));
 }
 
-/// RFC 9000 s.9.3.2: one packet that seems to come from elsewhere, and then nothing. Neither the new address nor the
-/// old one answers.
+/// RFC 9000 s.9.3.2: one packet seems to come from another address, and no packet follows. The peer
+/// answers neither at the new address nor at the old one.
 #[test]
 fn migration_is_reverted_after_one_forged_packet_and_silence() {
     let mut forger = Forger::new();
@@ -251,8 +251,8 @@ fn path_validation_that_fails_leaves_others_running() {
     assert_eq!((forger.server.remote_address(), forger.validated()), (new, Some(new)));
 }
 
-/// RFC 9000 s.9.3.3: somebody copies a client's packets and sends them from an address of its own, where it does not
-/// answer.
+/// RFC 9000 s.9.3.3: an attacker copies a client's packets and sends them from the attacker's
+/// address, where it does not answer.
 #[test]
 fn anti_amplification_count_is_not_moved_by_a_copied_packet() {
     let mut forger = Forger::new();

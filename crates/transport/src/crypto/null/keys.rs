@@ -77,8 +77,8 @@ impl NullKey {
     }
 }
 
-/// Odd numbers without a pattern, for the checksum: digits of the fractional parts of the square
-/// roots of 2, 3, 5 and 7.
+/// Odd numbers without a pattern. The checksum uses them. They are digits of the fractional parts
+/// of the square roots of 2, 3, 5 and 7.
 const P0: u64 = 0x6a09_e667_f3bc_c909;
 const P1: u64 = 0xbb67_ae85_84ca_a73b;
 const P2: u64 = 0x3c6e_f372_fe94_f82b;

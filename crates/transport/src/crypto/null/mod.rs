@@ -102,7 +102,8 @@ impl Default for HandshakeSizes {
     }
 }
 
-/// A client's record of a server that accepts early data, for a later connection to this server.
+/// A client's record of a server that accepts early data. The client uses it in a later connection
+/// to this server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NullSession {
     /// The server's encoded transport parameters, which the client uses for early data.

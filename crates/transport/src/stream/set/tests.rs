@@ -622,7 +622,7 @@ fn flow_control_connection_window_is_above_those_of_streams() {
     assert_eq!(server.receive_half(id).unwrap().window_size(), 4000, "the window has grown");
 }
 
-/// Further writes to a blocked stream must cause no frames, because the peer was already told which
+/// Further writes to a blocked stream must cause no frames, because the peer already knows which
 /// limit blocks the stream.
 #[test]
 fn flow_control_blocked_is_not_repeated() {

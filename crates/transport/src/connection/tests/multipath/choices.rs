@@ -1,5 +1,5 @@
-//! Choices of hooks among paths: what they read of each, where they have data go twice, and which path they may leave
-//! out.
+//! Choices among paths by hooks: the fields that they read of each path, the data that they send
+//! twice, and the paths that they may leave out.
 
 use std::sync::{Arc, Mutex};
 
@@ -80,8 +80,8 @@ fn multipath_hook_reads_each_path() {
     assert!(first[5] > 10_000 && second[5] > 10_000, "nothing is in flight: {read:?}");
 }
 
-/// A path that a hook leaves out for good has room for data that waits: it gets a datagram a second. One that costs
-/// something, and a backup, are the hook's to leave out.
+/// If a hook never chooses a path that has room for waiting data, the path still gets a datagram a
+/// second. A hook may leave out a path that has a cost, and a backup path.
 #[test]
 fn multipath_hook_does_not_starve_a_path() {
     for (cost, backup) in [(0, false), (1, false), (0, true)] {
@@ -137,8 +137,8 @@ fn multipath_hook_choice_holds_for_a_batch() {
     assert!(held.1.iter().all(|bytes| *bytes > 20_000), "both paths are used: {:?}", held.1);
 }
 
-/// A choice holds no longer than the path can be used: what it names is closed at the same moment, and the hook is
-/// asked.
+/// A choice holds no longer than the path can be used. If the chosen path is closed at the same
+/// moment, the hook is called again.
 #[test]
 fn multipath_hook_choice_ends_with_its_path() {
     let mut pair = Pair::new(1, &[link(10), link(30)]);

@@ -1,11 +1,12 @@
 //! Several paths at a time (RFC 10069), between a client with several addresses and a server.
 //!
-//! * here: paths are opened, used, moved, and as many as both ends allow;
-//! * `choices.rs`: what hooks read of paths, and where they have data go; `ends.rs`: paths are closed, or do not work
-//!   any more;
-//! * `hostile.rs`: a peer that says what it must not;
-//! * `logs.rs`: what is logged of them;
-//! * `seeds.rs`: networks of two paths with loss on each, by seed; `pair.rs`: the two ends and their network.
+//! * this file: paths are opened, used and migrated, up to the number that both ends allow;
+//! * `choices.rs`: the fields of paths that hooks read, and the paths that they choose for data;
+//!   `ends.rs`: paths that are closed or stop working;
+//! * `hostile.rs`: a peer that breaks the rules;
+//! * `logs.rs`: log entries about paths;
+//! * `seeds.rs`: networks of two paths with loss on each, by seed; `pair.rs`: the two ends and
+//!   their network.
 
 mod choices;
 mod ends;

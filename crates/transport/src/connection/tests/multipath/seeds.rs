@@ -1,5 +1,5 @@
-//! Networks of two paths, by seed: loss, reordering, duplication and damage on each, a limited rate on some, and now
-//! and then a path that dies and comes back, or is closed.
+//! Networks of two paths, by seed. Each path has loss, reordering, duplication and damage, and some
+//! have a limited rate. Now and then a path stops working and recovers, or is closed.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -67,8 +67,9 @@ impl<'a> Played<'a> {
     }
 }
 
-/// A hook that chooses the path with the most room and has that hold for some datagrams; now and then one that is
-/// full, or none that there is, or it leaves the choice alone. The number of its calls is counted.
+/// Returns a hook that chooses the path with the most room, and makes the choice hold for some
+/// datagrams. Now and then it chooses a full path or a path that does not exist, or leaves the
+/// choice to the default. Also returns the number of its calls.
 fn choosing(seed: u64) -> (Box<dyn Hook>, Arc<Mutex<u64>>) {
     let calls = Arc::<Mutex<u64>>::default();
     let counted = calls.clone();
@@ -89,8 +90,9 @@ fn choosing(seed: u64) -> (Box<dyn Hook>, Arc<Mutex<u64>>) {
     (hook, calls)
 }
 
-/// Plays a network. The second exchange goes one way, so that the sender has nothing but stream data to send. With
-/// what is to be the same, the number of datagrams that came together.
+/// Plays a network. The second exchange goes in one direction, so that the sender has only stream
+/// data to send. Returns the transcript, which must be the same for all ways of playing, and the
+/// number of datagrams that came together.
 fn run(seed: u64, played: Played<'_>) -> (Transcript, usize) {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x9a70);
     let links = [by_chance(&mut rng), by_chance(&mut rng)];
@@ -191,8 +193,9 @@ fn assert_same(seed: u64, one: Played<'_>, other: Played<'_>) -> usize {
     gathered
 }
 
-/// Short ways come to the same as the long ones, on two paths as on one, and datagrams that are asked for together to
-/// what they are one by one, whether hooks choose the paths or not. A hook is asked as often for all of them.
+/// Short ways must have the same result as long ways, on two paths as on one. Datagrams that are
+/// requested together must be the same as those requested one by one, with and without hooks that
+/// choose the paths. A hook is called equally often in all cases.
 #[test]
 fn multipath_fast_path_equals_slow_path_over_two_bad_paths() {
     let mut total = [0; 2];
@@ -212,8 +215,9 @@ fn multipath_fast_path_equals_slow_path_over_two_bad_paths() {
     assert!(total.iter().all(|total| *total as u64 > 20 * cases(60)), "{total:?} were together");
 }
 
-/// The short way is there for several paths: of a burst of stream data it makes all datagrams that the windows let
-/// go, on the paths that the scheduler uses, and leaves what is not for it to the long way.
+/// The short way works with several paths. For a burst of stream data it makes all datagrams that
+/// the windows permit, on the paths that the scheduler uses. It leaves everything else to the long
+/// way.
 #[test]
 fn multipath_fast_path_sends_on_all_paths() {
     for (scheduler, used) in [
