@@ -254,6 +254,15 @@ def written(baseline):
     return "\n".join(rows) + "\n"
 
 
+def context(rows, at):
+    """Returns what a reader of a page also sees at a text: the heading, and the header of a table."""
+    heading = next((row for row in reversed(rows[:at]) if re.match(r"#{1,6} ", row)), None)
+    first = at
+    while first > 0 and rows[at].startswith("|") and rows[first - 1].startswith("|"):
+        first -= 1
+    return ([heading] if heading else []) + ([rows[first]] if first < at else [])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="*", help="files or folders for --list and --sample (default: all)")
@@ -278,6 +287,7 @@ def main():
         for number, text in enumerate(random.Random(seed).sample(long_enough, min(options.sample, len(long_enough))), 1):
             original = (ROOT / text.path).read_text().split("\n")
             rows = original[text.line - 1 : text.line + text.text.count("\n")]
+            rows = context(original, text.line - 1) + rows if kind == "pages" else rows
             print(f"\n--- {number}. {text.path}:{text.line}\n" + "\n".join(rows))
         return 0
     if options.paths:

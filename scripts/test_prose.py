@@ -134,5 +134,16 @@ class Limits(unittest.TestCase):
         self.assertEqual(prose.lowered(self.counts, self.sizes, None), self.counts)
 
 
+class Context(unittest.TestCase):
+    ROWS = ["# Page", "", "## Part", "", "| name | unit |", "|---|---|", "| a | s |", "| b | m |"]
+
+    def test_row_has_heading_and_header_of_its_table(self):
+        self.assertEqual(prose.context(self.ROWS, 7), ["## Part", "| name | unit |"])
+
+    def test_text_has_the_heading_above_it(self):
+        self.assertEqual(prose.context(self.ROWS, 4), ["## Part"])
+        self.assertEqual(prose.context(["text"], 0), [])
+
+
 if __name__ == "__main__":
     unittest.main()
