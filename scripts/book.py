@@ -75,7 +75,9 @@ def anchors(path):
 def include(match):
     """Returns the text that replaces a comment `<!-- include: FILE ... -->` or `<!-- help: PROGRAM -->` of a page."""
     kind, file, how, what = match.groups()
-    path = ROOT / file
+    path = (ROOT / file).resolve()
+    if not path.is_relative_to(ROOT):
+        raise SystemExit(f"book: {file} is outside of this tree")
     if kind == "help":
         return command_help(path) if path.exists() else f"({file} is not built.)"
     text = path.read_text()

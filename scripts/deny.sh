@@ -27,16 +27,17 @@ esac
 
 check() { "$deny" --locked --workspace --manifest-path "$PWD/$workspace/Cargo.toml" --config "$PWD/deny.toml" "$@"; }
 workspaces=$(git ls-files 'Cargo.lock' '*/Cargo.lock' | xargs -n 1 dirname)
-diagnostics=$(mktemp)
-trap 'rm -f "$diagnostics"' EXIT
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+diagnostics=$work/diagnostics
+: >"$diagnostics"
 failed=
 for workspace in $workspaces; do
-	check -L error check --hide-inclusion-graph licenses bans sources >"$diagnostics.out" 2>&1 || {
+	check -L error check --hide-inclusion-graph licenses bans sources >"$work/out" 2>&1 || {
 		echo "deny: in the workspace $workspace:" >&2
-		cat "$diagnostics.out" >&2
+		cat "$work/out" >&2
 		failed=1
 	}
-	rm -f "$diagnostics.out"
 	# Collects exceptions in deny.toml that this workspace does not need.
 	check -f json check --hide-inclusion-graph bans 2>&1 |
 		sed -n 's/.*"code":"unmatched-skip".*"span":"\([a-z0-9_-]*@[0-9.]*\)".*/\1/p' | sort -u >>"$diagnostics" || true

@@ -15,7 +15,7 @@ export EQUIC_ASSERTIONS=1
 # Compiling takes longer than the tests, so only code that computes much is optimized
 # (.ci/cargo.toml). OPTIMIZED=1 optimizes as `make build` does. Cargo reads a machine's profiles
 # only from its home folder. So this folder has the content of the user's, and these profiles.
-own=${CARGO_HOME:-$HOME/.cargo}
+own=$(realpath -m "${CARGO_HOME:-$HOME/.cargo}")
 home=$PWD/target/cargo-home
 # If a test runs this script, CARGO_HOME is already this folder.
 if [ -z "${OPTIMIZED:-}" ] && ! [ "$own" -ef "$home" ]; then
@@ -31,12 +31,16 @@ if [ -z "${OPTIMIZED:-}" ] && ! [ "$own" -ef "$home" ]; then
 	# If there are two configuration files, cargo uses the one without an extension.
 	machines=$own/config
 	[ -f "$machines" ] || machines+=.toml
+	# The machine's configuration can contain tokens, so only this user may read the copy (mktemp). A
+	# link with the copy's name is replaced, not followed (mv).
+	copy=$(mktemp "$home/config.XXXXXX")
 	{
 		[ ! -f "$machines" ] || cat "$machines"
 		echo
 		# If the machine's configuration has profiles of its own, they are kept.
 		grep -q '^\[profile\.' "$machines" 2>/dev/null || cat .ci/cargo.toml
-	} >"$home/config.toml"
+	} >"$copy"
+	mv -fT "$copy" "$home/config.toml"
 	export CARGO_HOME=$home
 fi
 
