@@ -25,6 +25,7 @@ docs := $(filter-out docs/SUMMARY.md,$(wildcard docs/*.md)) docs/equic.example.t
 # Folders of documentation pages. Links between pages need the same folders as in the source.
 pages := $(patsubst docs/%,%,$(wildcard docs/tutorials/*.md docs/how-to/*.md docs/reference/*.md docs/explanation/*.md \
 	docs/decisions/*.md))
+dashboards := $(patsubst docs/%,%,$(wildcard docs/grafana/*))
 # `equic plugin check` uses this program to look for proofs. It is installed only if it was built,
 # because compiling it takes minutes (`make prove`).
 prove := $(wildcard $(built)/equic-prove)
@@ -61,7 +62,7 @@ man: is-built ## write the man pages to out/man
 # Programs are installed without their line tables, which are four fifths of their size. The files
 # in the target folder keep them.
 install: is-built ## install command, library, man pages, completions and service (DESTDIR, PREFIX)
-	install -d $(addprefix $(DESTDIR),$(BINDIR) $(MANDIR)/man1 $(DOCDIR)/grafana $(UNITDIR) \
+	install -d $(addprefix $(DESTDIR),$(BINDIR) $(MANDIR)/man1 $(DOCDIR) $(UNITDIR) \
 		$(BASHDIR) $(ZSHDIR) $(FISHDIR) $(SYSCONFDIR)/equic)
 	install -s -m 755 $(COMMAND) $(prove) $(DESTDIR)$(BINDIR)/
 	$(capi) install
@@ -71,14 +72,13 @@ install: is-built ## install command, library, man pages, completions and servic
 		install -m 644 plugins/$$plugin/$$plugin.c plugins/$$plugin/plugin.toml \
 			$(DESTDIR)$(DATADIR)/equic/plugins/$$plugin/ || exit 1; \
 	done
-	$(built)/equic man --out $(DESTDIR)$(MANDIR)/man1
-	$(built)/equic completions bash >$(DESTDIR)$(BASHDIR)/equic
-	$(built)/equic completions zsh >$(DESTDIR)$(ZSHDIR)/_equic
-	$(built)/equic completions fish >$(DESTDIR)$(FISHDIR)/equic.fish
+	umask 022; $(built)/equic man --out $(DESTDIR)$(MANDIR)/man1
+	umask 022; $(built)/equic completions bash >$(DESTDIR)$(BASHDIR)/equic
+	umask 022; $(built)/equic completions zsh >$(DESTDIR)$(ZSHDIR)/_equic
+	umask 022; $(built)/equic completions fish >$(DESTDIR)$(FISHDIR)/equic.fish
 	install -m 644 $(docs) $(DESTDIR)$(DOCDIR)/
-	install -m 644 docs/grafana/* $(DESTDIR)$(DOCDIR)/grafana/
-	for page in $(pages); do install -D -m 644 docs/$$page $(DESTDIR)$(DOCDIR)/$$page || exit 1; done
-	sed -e 's|@BINDIR@|$(BINDIR)|' -e 's|@SYSCONFDIR@|$(SYSCONFDIR)|' -e 's|@DOCDIR@|$(DOCDIR)|' \
+	for page in $(pages) $(dashboards); do install -D -m 644 docs/$$page $(DESTDIR)$(DOCDIR)/$$page || exit 1; done
+	umask 022; sed -e 's|@BINDIR@|$(BINDIR)|' -e 's|@SYSCONFDIR@|$(SYSCONFDIR)|' -e 's|@DOCDIR@|$(DOCDIR)|' \
 		packaging/equic-gateway.service >$(DESTDIR)$(UNITDIR)/equic-gateway.service
 	test -e $(DESTDIR)$(SYSCONFDIR)/equic/equic.toml || \
 		install -m 644 packaging/equic.toml $(DESTDIR)$(SYSCONFDIR)/equic/
@@ -87,10 +87,10 @@ install-lab: is-built ## install the laboratory in addition: equic-lab, equic-si
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(MANDIR)/man1 $(BASHDIR) $(ZSHDIR) $(FISHDIR))
 	install -s -m 755 $(LAB_COMMAND) $(DESTDIR)$(BINDIR)/equic-lab
 	install -s -m 755 $(built)/equic-sim $(DESTDIR)$(BINDIR)/
-	$(built)/equic-lab man --out $(DESTDIR)$(MANDIR)/man1
-	$(built)/equic-lab completions bash >$(DESTDIR)$(BASHDIR)/equic-lab
-	$(built)/equic-lab completions zsh >$(DESTDIR)$(ZSHDIR)/_equic-lab
-	$(built)/equic-lab completions fish >$(DESTDIR)$(FISHDIR)/equic-lab.fish
+	umask 022; $(built)/equic-lab man --out $(DESTDIR)$(MANDIR)/man1
+	umask 022; $(built)/equic-lab completions bash >$(DESTDIR)$(BASHDIR)/equic-lab
+	umask 022; $(built)/equic-lab completions zsh >$(DESTDIR)$(ZSHDIR)/_equic-lab
+	umask 022; $(built)/equic-lab completions fish >$(DESTDIR)$(FISHDIR)/equic-lab.fish
 
 uninstall: ## remove the files of `make install`, except the configuration
 	$(capi) uninstall
@@ -99,8 +99,12 @@ uninstall: ## remove the files of `make install`, except the configuration
 		$(BASHDIR)/equic $(ZSHDIR)/_equic $(FISHDIR)/equic.fish)
 	rm -f $(DESTDIR)$(MANDIR)/man1/equic.1 $(addprefix $(DESTDIR)$(MANDIR)/man1/equic-,$(addsuffix .1,$(groups)) \
 		$(addsuffix -*.1,$(groups)))
-	rm -rf $(DESTDIR)$(DOCDIR) $(DESTDIR)$(DATADIR)/equic/plugins
-	rmdir --ignore-fail-on-non-empty $(DESTDIR)$(DATADIR)/equic || true
+	rm -rf $(DESTDIR)$(DATADIR)/equic/plugins
+	rm -f $(addprefix $(DESTDIR)$(DOCDIR)/,$(notdir $(docs)) $(pages) $(dashboards))
+	for folder in $(addprefix $(DESTDIR)$(DOCDIR)/,$(sort $(dir $(pages) $(dashboards)))) $(DESTDIR)$(DOCDIR) \
+		$(DESTDIR)$(DATADIR)/equic; do \
+		! test -d $$folder || rmdir --ignore-fail-on-non-empty $$folder || exit 1; \
+	done
 
 uninstall-lab: ## remove the files of `make install-lab`
 	rm -f $(addprefix $(DESTDIR),$(BINDIR)/equic-lab $(BINDIR)/equic-sim $(BASHDIR)/equic-lab $(ZSHDIR)/_equic-lab \

@@ -42,7 +42,8 @@ is_our_version() { # PROGRAM
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 
 installs_what_it_says() {
-	quiet_make install DESTDIR="$work/tree" || fail install "make install"
+	(umask 077 && quiet_make install DESTDIR="$work/tree") || fail install "make install"
+	[ -z "$(find "$work/tree" ! -perm -o=r)" ] || fail install "with umask 077, other users cannot read $(find "$work/tree" ! -perm -o=r)"
 	(cd "$work/tree" && find . ! -type d -printf '%P\n' | grep -v -e '/man1/' -e '^usr/local/share/doc/' | LC_ALL=C sort) >"$work/files"
 	local so=${version%.*}
 	[ "${version%%.*}" = 0 ] || so=${version%%.*}
@@ -175,10 +176,15 @@ uninstalls_all() {
 	quiet_make install DESTDIR="$work/tree"
 	grep -qx '# mine' "$work/tree/etc/equic/equic.toml" || fail install "make install overwrites the configuration"
 	quiet_make install-lab DESTDIR="$work/tree"
+	local foreign=$work/tree/usr/local/share/doc/equic/foreign
+	echo "not from this package" >"$foreign"
 	quiet_make uninstall DESTDIR="$work/tree"
+	[ -s "$foreign" ] || fail uninstall "make uninstall removes files that it has not installed"
+	rm "$foreign"
 	[ -x "$work/tree/usr/local/bin/equic-lab" ] && [ -s "$work/tree/usr/local/share/man/man1/equic-lab-demo.1" ] ||
 		fail uninstall "make uninstall removes the laboratory"
 	quiet_make uninstall-lab DESTDIR="$work/tree"
+	rmdir "$work/tree/usr/local/share/doc/equic" || fail uninstall "make uninstall leaves files of the documentation"
 	[ "$(find "$work/tree" ! -type d)" = "$work/tree/etc/equic/equic.toml" ] ||
 		fail uninstall "make uninstall leaves $(find "$work/tree" ! -type d)"
 	ok uninstall
