@@ -127,7 +127,7 @@ test-examples: root setup-examples build ## test the servers of `make examples` 
 # SSL: repository of BoringSSL
 # CHECKS: names of the checks to run, such as "ids retry"; default: all
 CHECKS ?=
-test-lsquic: root setup-examples build #lab test the server with lsquic, which you must build yourself (docs/servers.md); not part of `make test`
+test-lsquic: root setup-examples build #lab test the server with lsquic, which you must build yourself (examples/lsquic/README.md); not part of `make test`
 	@scripts/test-lsquic.sh $(CHECKS)
 
 .PHONY: book

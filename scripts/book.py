@@ -8,8 +8,8 @@
 
 `words` counts README.md of the tree and the pages of the book in the parts Tutorials, How-to guides, Reference and
 Explanation, as `wc -w` does, with tables and code. It leaves out decisions, and blocks between `<!-- generated`
-and `<!-- end of generated -->` (a test compares those with the program). The parts "Specifications" (for implementers)
-and "Laboratory and internals" are not product documentation: their sums are printed, and have no limit.
+and `<!-- end of generated -->` (a test compares those with the program). The part "Specifications" is for implementers
+and has no limit: its sum is printed. Pages of the notebook (docs/notebook/README.md lists them) do not count.
 """
 
 import html.parser
@@ -26,7 +26,7 @@ DOCS = ROOT / "docs"
 REPOSITORY = "https://github.com/equic/equic"
 # Maximum number of words of the product documentation. Lower it when the count falls.
 LIMIT = 25_000
-OTHERS = ("Specifications", "Laboratory and internals")
+OTHERS = ("Specifications",)
 
 FENCE = re.compile(r"^ *(```|~~~).*?^ *\1[^\n]*$|(?:(?<=\n\n)|\A)(?: {4,}|\t)(?![*-] )[^\n]*"
                    r"(?:\n(?: {4,}|\t)[^\n]*|\n(?=\n* {4}))*", re.S | re.M)
@@ -157,11 +157,12 @@ def pages():
                     known[to] = anchors(to)
                 if anchor not in known[to]:
                     bad.append(f"{name}: {link}: no such heading")
-    listed = {page for part in summary().values() for page in part}
+    notebook = (DOCS / "notebook/README.md").read_text()
+    listed = {page for part in summary().values() for page in part} | set(re.findall(r"\]\(\.\./([^)]+\.md)\)", notebook))
     for page in sorted(DOCS.rglob("*.md")):
         below = str(page.relative_to(DOCS))
         if below not in listed and below != "SUMMARY.md" and not below.startswith("notebook/"):
-            bad.append(f"docs/{below}: in neither docs/SUMMARY.md nor docs/notebook/")
+            bad.append(f"docs/{below}: in neither docs/SUMMARY.md nor docs/notebook/README.md")
     return report(bad, f"{len(files)} pages, every link and anchor of them exists")
 
 

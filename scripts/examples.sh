@@ -100,6 +100,9 @@ cargo clippy --profile "$profile" --workspace --features boringssl,png --test se
 # Tests the bindings, each in its own network namespace, which ends with the test.
 echo "examples: Go binding"
 (cd bindings/go && libequic unshare --net sh -c 'ip link set lo up && exec go test -count=1 ./...')
+echo "examples: commands of docs/servers.md"
+# The page's commands set the flags of cgo themselves.
+env -u CGO_CFLAGS scripts/test-servers-page.sh "$prefix" "${CARGO_TARGET_DIR:-target}/$folder/equic"
 echo "examples: Python binding"
 (cd bindings/python/tests && unshare --net sh -c 'ip link set lo up && exec "$0" -m unittest --quiet' "$venv/bin/python")
 # Runs the same bytecode as quinn's congestion controller. This needs only loopback.

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Tests the server with lsquic (examples/lsquic) behind a gateway, with aioquic's client. Builds
-# lsquic and the server with the commands in docs/servers.md. The checks are the same as for the
+# lsquic and the server with the commands in examples/lsquic/README.md. The checks are the same as for the
 # other servers. They are not part of `make test`, because no distribution has a package of lsquic.
 # The server goes to target/lsquic, and lsquic itself to $LSQUIC/build.
 # Usage: LSQUIC=FOLDER SSL=FOLDER scripts/test-lsquic.sh [CHECK ...]
@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 for name in LSQUIC SSL; do
-	[ -d "${!name:-}" ] || { echo "test-lsquic: \$$name must be a folder: see the section about lsquic in docs/servers.md" >&2; exit 2; }
+	[ -d "${!name:-}" ] || { echo "test-lsquic: \$$name must be a folder: see examples/lsquic/README.md" >&2; exit 2; }
 done
 LSQUIC=$(realpath "$LSQUIC")
 SSL=$(realpath "$SSL")
@@ -24,8 +24,8 @@ export PKG_CONFIG_PATH=$out/prefix/lib/pkgconfig
 
 # The commands of the page run in a folder where they find the example.
 ln -sfn ../../examples "$out/examples"
-awk '/^    cmake -S "\$LSQUIC"/ { found = 1 } found && !/^    / { exit } found' docs/servers.md >"$out/commands"
-[ -s "$out/commands" ] || { echo "test-lsquic: found no commands that begin with cmake in docs/servers.md" >&2; exit 1; }
+awk '/^    cmake -S "\$LSQUIC"/ { found = 1 } found && !/^    / { exit } found' examples/lsquic/README.md >"$out/commands"
+[ -s "$out/commands" ] || { echo "test-lsquic: found no commands that begin with cmake in examples/lsquic/README.md" >&2; exit 1; }
 (cd "$out" && bash -eux commands) >"$out/log" 2>&1 || { tail -n 40 "$out/log" >&2; exit 1; }
 
 if [ ! -e "$out/certificate.pem" ]; then
