@@ -612,7 +612,7 @@ static void the_next_gateway_is_joined(void)
 	CHECK_INT(count_of(service, "10.0.0.2"), 2);
 
 	owner = start_owner();
-	await_event(ends[0], EQUIC_JOIN_JOINED, "2 open connections are counted there");
+	await_event(ends[0], EQUIC_JOIN_JOINED, "the gateway counts 2 open connections");
 	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 3), 0);
 	equic_connection_closed(one);
 	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 3), 3);

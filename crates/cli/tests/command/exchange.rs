@@ -248,7 +248,7 @@ fn what_cannot_be_is_said_before_anything_begins() {
         (&["--accept-plugins", policy.to_str().unwrap()], "`payload`"),
         (
             &["--accept-plugins", files.policy.to_str().unwrap(), "--plugin-cache", none],
-            "URLs of one server",
+            "URLs of a single server",
         ),
     ];
     for (rest, expected) in cases {

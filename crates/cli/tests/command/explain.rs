@@ -155,7 +155,7 @@ fn a_person_can_read_it() {
         assert!(said.contains(part), "{said}");
     }
     let args = ["gateway", "explain", "--config", config, "--hex", "00"];
-    assert!(equic(&args).ok().contains("not to a protected service"));
+    assert!(equic(&args).ok().contains("not for a protected service"));
 }
 
 /// Returns an Ethernet frame with IPv4 and UDP to port 443, which carries a packet of `size` bytes
@@ -263,7 +263,10 @@ fn captures_are_judged_packet_by_packet() {
     let damaged = equic(&[&args[..], &["--summary"]].concat());
     assert_eq!(damaged.code, Some(1), "{damaged:?}");
     assert!(damaged.stdout.starts_with("5 packets\n"), "{damaged:?}");
-    assert!(damaged.stderr.contains("after packet 5, it ends inside a packet"), "{damaged:?}");
+    assert!(
+        damaged.stderr.contains("after packet 5, the file ends in the middle of a packet"),
+        "{damaged:?}"
+    );
     std::fs::write(&capture, whole).unwrap();
     let mut piped = std::process::Command::new("sh");
     let script = format!(

@@ -101,7 +101,9 @@ impl Control {
     pub(super) fn note_lists(&self, origin: Origin, done: &Replaced) {
         let Replaced { added, removed, kept, .. } = done;
         let lists = format!("lists of origin {origin:?}");
-        self.note(&format!("replace {lists}: {added} added, {removed} removed, {kept} kept"));
+        self.note(&format!(
+            "replace {lists}: {added} prefixes added, {removed} removed, {kept} kept"
+        ));
     }
 
     /// Makes the changes to the list. If it returns an error, it has undone what it changed.
@@ -239,12 +241,12 @@ impl Control {
             if !change.before.contains_key(prefix)
                 && let Err(error) = self.forget_if(*prefix, |_| true)
             {
-                tracing::warn!(%error, %prefix, "removing a new list entry");
+                tracing::warn!(%error, %prefix, "cannot remove a new list entry while undoing a failed change");
             }
         }
         for (prefix, entry) in &change.before {
             if let Err(error) = self.put(*prefix, entry) {
-                tracing::warn!(%error, %prefix, "restoring a list entry");
+                tracing::warn!(%error, %prefix, "cannot restore an old list entry while undoing a failed change");
             }
         }
     }
