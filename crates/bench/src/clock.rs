@@ -185,14 +185,14 @@ pub(crate) fn check(
     if probe > 2.0 * seen.process + SLACK {
         let (process, start) = (shown(seen.process), shown(probe));
         return Ok(Some(format!(
-            "the client needs {start} for 1 byte, but only {process} for all bytes"
+            "the client process takes {start} to transfer 1 byte, but only {process} to transfer all bytes"
         )));
     }
     let (left, allowed) = (seen.process - probe - work, (0.25 * work + probe).max(SLACK));
     let known = matches!(what, Workload::Resumed).then_some(size.seconds).unwrap_or(0.0);
     Ok((left > allowed + known).then(|| {
         let (process, start) = (shown(seen.process), shown(probe));
-        format!("the client reports {claim}, but its process took {process}, and with 1 byte it takes {start}")
+        format!("the client reports {claim}, but the client process took {process}, of which only {start} are needed for a transfer of 1 byte")
     }))
 }
 

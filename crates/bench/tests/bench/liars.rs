@@ -250,7 +250,7 @@ fn idle_connections_are_weighed() {
 #[test]
 fn too_few_bytes() {
     let outcome = Scene::new().download("truncates");
-    is(failed(outcome), Failure::Truncated, "999 bytes in 1 completions, instead of 1000");
+    is(failed(outcome), Failure::Truncated, "999 bytes in 1 units of work, instead of 1000 bytes");
 }
 
 #[test]

@@ -255,7 +255,10 @@ fn a_killed_run_goes_on_where_it_was() {
     scene.list(&json!({ "a": liar("honest"), "b": liar("fails") }));
     let changed = resume();
     assert_eq!(changed.code, Some(1));
-    assert!(changed.stderr.contains("the entry of b has changed"), "{changed:?}");
+    assert!(
+        changed.stderr.contains("the entry of b in the list of implementations has changed"),
+        "{changed:?}"
+    );
 }
 
 /// A transfer that makes no progress must be ended long before one that is only slow.
@@ -341,10 +344,14 @@ fn what_cannot_be_is_said_before_anything_runs() {
     for (args, code, said) in [
         (&["--impl", "honest,nobody"][..], 1, r#"unknown implementation "nobody": known are"#),
         (&["--impl", "all", "--path", "loopback"], 1, "missing cannot be run"),
-        (&["--impl", "honest", "--path", "moon"], 2, "the paths are loopback"),
+        (&["--impl", "honest", "--path", "moon"], 2, "use loopback, veth, veth-plain"),
         (&["--impl", "honest", "--sweep", "colour=red"], 2, "the settings are rcvbuf"),
         (&["--impl", "honest", "--workload", "everything"], 2, "there are download"),
-        (&["--impl", "honest", "--path", "loopback", "--sweep", "offload=on,off"], 1, "use veth"),
+        (
+            &["--impl", "honest", "--path", "loopback", "--sweep", "offload=on,off"],
+            1,
+            "use the path veth",
+        ),
         (&["--impl", "honest", "--workload", "requests"], 1, "no two of honest"),
         (&["--impl", "honest", "--path", &bed], 1, "the testbed's server"),
         (&["--impl", "honest", "--path", "testbed:/nowhere.toml"], 1, "cannot read /nowhere.toml"),
