@@ -140,12 +140,10 @@ fn load(control: &Control, args: &Add, action: ListAction, schema: &str) -> Resu
     }
     let left = match done.left {
         0 => String::new(),
-        left => format!(
-            "; {left} other prefixes are unchanged, because a command or the configuration added them"
-        ),
+        left => format!("; {left} unchanged, because a command or the configuration added them"),
     };
     output::line(format_args!(
-        "{} prefixes added, {} removed, {} kept{left}",
+        "prefixes: {} added, {} removed, {} kept{left}",
         done.added, done.removed, done.kept
     ))
 }

@@ -120,14 +120,14 @@ fn list_files_by_command() {
     let file = daemon.path("deny");
     let load = || daemon.equic(&["deny", "--file", text_of(&file)]);
     daemon.write("deny", &many(0..100_000));
-    assert_eq!(load().ok(), "100000 prefixes added, 0 removed, 0 kept\n");
+    assert_eq!(load().ok(), "prefixes: 100000 added, 0 removed, 0 kept\n");
     // An entry that an operator added with a command must stay, whatever the list file contains.
     daemon.equic(&["allow", "10.0.0.2", "192.0.2.7"]).ok();
     daemon.write("deny", &many(1..100_005));
     let out = load().ok();
     assert_eq!(
         out,
-        "5 added, 1 removed, 99998 kept, 1 unchanged, because a command or the configuration added them\n"
+        "prefixes: 5 added, 1 removed, 99998 kept; 1 unchanged, because a command or the configuration added them\n"
     );
     // The list file has too many entries. Nothing may change, and the error must name the key.
     daemon.write("deny", &many(0..100_100));
@@ -141,7 +141,7 @@ fn list_files_by_command() {
         assert!(out.code == Some(1) && out.stderr.contains(part), "{part}: {out:?}");
     }
     daemon.write("deny", "192.0.2.1 # only\n192.0.2.1\n");
-    assert_eq!(load().ok(), "1 prefixes added, 100003 removed, 0 kept\n");
+    assert_eq!(load().ok(), "prefixes: 1 added, 100003 removed, 0 kept\n");
     assert_eq!(
         daemon.entries(),
         [
@@ -181,7 +181,7 @@ fn a_reload_is_everything_or_nothing() {
         "max_connections = 7\nnew_per_source = \"20/s burst 40\"",
     );
     let text = daemon.equic(&["reload"]).ok();
-    assert!(text.contains("lists: 1 prefixes added, 1 removed, 2 kept"), "{text}");
+    assert!(text.contains("lists: 1 added, 1 removed, 2 kept"), "{text}");
     let status = daemon.status();
     let service = &status["services"][0];
     assert_eq!(service["max_connections"], 7, "the file's word, not the command's");
@@ -373,11 +373,12 @@ fn check_warns_about_settings_that_forged_packets_evade() {
         assert_eq!(about(&check(service)), expected, "{service}");
     }
     let unbounded = check("new_per_source = \"5/s\"\nretry = \"never\"");
-    let told = "only 256 times `new_per_source` limits their number";
+    let told = "only 256 times `new_per_source` limits the number of these packets";
     assert!(unbounded[0].contains(told), "{unbounded:?}");
     assert!(unbounded[1].contains("use up new_per_source of an address"), "{unbounded:?}");
     let bounded = check("new_per_source = \"5/s\"\nnew_per_service = \"9/s\"");
-    let told = "only 256 times `new_per_source` and `new_per_service` limit their number";
+    let told =
+        "only 256 times `new_per_source` and `new_per_service` limit the number of these packets";
     assert!(bounded[0].contains(told), "{bounded:?}");
     let unbounded = check("new_per_v6_48 = \"5/s\"");
     assert!(unbounded[0].contains("no rate limits the number of these packets"), "{unbounded:?}");
@@ -543,7 +544,7 @@ fn a_file_can_be_checked() {
     assert_eq!((&json["ok"], json["warnings"].as_array().unwrap().len()), (&true.into(), 2));
 
     let nameless = check("[[service]]\nlisten = [\"443\"]\n");
-    assert!(nameless.stderr.contains("name: has no name"), "{nameless:?}");
+    assert!(nameless.stderr.contains("name: the name is missing"), "{nameless:?}");
     assert!(!nameless.stderr.contains("``"), "{nameless:?}");
 }
 

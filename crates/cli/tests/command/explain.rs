@@ -151,7 +151,9 @@ fn a_person_can_read_it() {
         ["gateway", "explain", "--config", config, "--src", "2001:db8::7", "--connections", "3"];
     let said = equic(&args).ok();
     assert!(said.starts_with("drop: quota, opens a connection"), "{said}");
-    for part in ["service      web", "source       2001:db8::/64", "connections  3 of the source"] {
+    for part in
+        ["service      web", "source       2001:db8::/64", "connections  3 open from this source"]
+    {
         assert!(said.contains(part), "{said}");
     }
     let args = ["gateway", "explain", "--config", config, "--hex", "00"];

@@ -81,7 +81,7 @@ fn signed_bundles_and_policies() {
     assert!(unsigned.stderr.contains("signature of an author"), "{unsigned:?}");
     equic(&["plugin", "sign", &bundle, "--key", text(&key)]).ok();
     let signed = check(&bundle).ok();
-    assert!(signed.contains("would run of a peer's"), "{signed}");
+    assert!(signed.contains("would run as a plugin of a peer"), "{signed}");
     let seen = equic(&["plugin", "inspect", &bundle, "--json"]).json();
     assert_eq!((&seen["signed_by"], &seen["name"]), (&Value::from(public), &Value::from("reno")));
     let mode = std::os::unix::fs::PermissionsExt::mode(&key.metadata().unwrap().permissions());
@@ -155,7 +155,7 @@ fn logs_and_what_watches_them() {
     let append = ["plugin", "log", "append", &at("log"), &reno, "--key", &at("log.key")];
     let said = equic(&append).ok();
     assert!(said.contains("is entry 0 of the log"), "{said}");
-    assert!(check().ok().contains("would run of a peer's"));
+    assert!(check().ok().contains("would run as a plugin of a peer"));
     let seen = equic(&["plugin", "inspect", &reno, "--json"]).json();
     assert_eq!(seen["logged_in"], Value::from(log.as_str()));
 

@@ -101,9 +101,7 @@ impl Control {
     pub(super) fn note_lists(&self, origin: Origin, done: &Replaced) {
         let Replaced { added, removed, kept, .. } = done;
         let lists = format!("lists of origin {origin:?}");
-        self.note(&format!(
-            "replace {lists}: {added} prefixes added, {removed} removed, {kept} kept"
-        ));
+        self.note(&format!("replace {lists}: {added} added, {removed} removed, {kept} kept"));
     }
 
     /// Makes the changes to the list. If it returns an error, it has undone what it changed.

@@ -158,7 +158,8 @@ fn what_is_missing_is_said_before_anything_runs() {
     command.env("PATH", &empty);
     let out = finish(command);
     assert!(
-        out.code == Some(1) && out.stderr.contains("perf does not work: no permission"),
+        out.code == Some(1)
+            && out.stderr.contains("perf does not work on this machine: no permission"),
         "{out:?}"
     );
     assert!(!scene.out().exists());

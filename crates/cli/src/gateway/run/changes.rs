@@ -167,7 +167,7 @@ impl Changes {
         if changes.each.is_empty() && changes.numbers != [0; 4] {
             journal.entry(
                 format_args!(
-                    "deny and allow lists: {denied} prefixes denied, {allowed} allowed, {expired} expired, {forgotten} forgotten"
+                    "prefixes on the deny and allow lists: {denied} denied, {allowed} allowed, {expired} expired, {forgotten} forgotten"
                 ),
                 || {
                     json!({

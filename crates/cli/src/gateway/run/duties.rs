@@ -203,7 +203,7 @@ impl<'a> Duties<'a> {
             Ok((new, replaced)) => {
                 self.take(new, journal);
                 let lists = format!(
-                    "deny and allow lists: {} prefixes added, {} removed, {} kept",
+                    "prefixes on the deny and allow lists: {} added, {} removed, {} kept",
                     replaced.added, replaced.removed, replaced.kept
                 );
                 (true, vec![lists])
