@@ -134,7 +134,7 @@ fn finish(manifest_file: &Path, manifest: &str, code: &[u8], path: &Path) -> Res
     let plugin = super::load_checked(path, &bytes)?;
     super::write(path, &bytes)?;
     output::line(format_args!(
-        "{}: {} bytes, of which the object takes {}, with {} instructions",
+        "{}: {} bytes; the object has {} bytes and {} instructions",
         path.display(),
         bytes.len(),
         code.len(),

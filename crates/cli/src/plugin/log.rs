@@ -229,7 +229,7 @@ fn report(watched: &Watched) -> Result {
         by_author.entry(&new.author).or_default().push(new);
     }
     output::line(format_args!(
-        "the log has {} entries, of which {} are new; no old entry was changed or removed",
+        "the log has {} entries, {} of them new; all old entries are unchanged",
         watched.size,
         watched.new.len()
     ))?;

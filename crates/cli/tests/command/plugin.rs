@@ -162,7 +162,7 @@ fn logs_and_what_watches_them() {
     let (known, folder_of_log) = (at("known"), at("log"));
     let watch = ["plugin", "monitor", &folder_of_log, "--log", &log, "--known", &known];
     let first = equic(&watch).ok();
-    assert!(first.contains("of which 1 are new") && first.contains(&ann), "{first}");
+    assert!(first.contains("1 of them new") && first.contains(&ann), "{first}");
     assert!(first.contains("     0  reno 1.0.0"), "{first}");
     let cap = of_the_tree("cap", folder.path());
     equic(&["plugin", "sign", &cap, "--key", &at("ann.key")]).ok();

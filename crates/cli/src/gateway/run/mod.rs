@@ -226,7 +226,7 @@ fn state_directory() -> Option<PathBuf> {
 }
 
 fn announce(running: &Running, config: &Config, journal: &Journal) {
-    let mut text = format!("gateway `{}` protects these services:\n", config.gateway.name);
+    let mut text = format!("gateway `{}` protects services:\n", config.gateway.name);
     for service in &config.services {
         let listen: Vec<String> = service.listen.iter().map(ToString::to_string).collect();
         text += &format!("  {} on {}: {}\n", service.name, listen.join(", "), describe(service));
@@ -234,7 +234,7 @@ fn announce(running: &Running, config: &Config, journal: &Journal) {
     text += if running.attached.is_empty() {
         "waiting for its interfaces\n"
     } else {
-        "attached to these interfaces:\n"
+        "attached to interfaces:\n"
     };
     for one in &running.attached {
         let mode = if one.native { "native" } else { "generic" };
