@@ -52,36 +52,36 @@ struct EquicLab {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Attack a server, with and without the gateway
+    /// Demonstrate attacks on a server, with and without the gateway
     Demo(demo::Args),
     #[cfg(feature = "all")]
     /// Measure and compare QUIC implementations
     #[command(subcommand)]
     Bench(bench::Command),
     #[cfg(feature = "all")]
-    /// Measure a server under floods, for each kind of protection
+    /// Measure a server under floods, with each kind of protection
     GatewayBench(flood::Args),
     #[cfg(feature = "all")]
-    /// Run the interoperability tests between implementations
+    /// Run interoperability tests between QUIC implementations
     Interop(Box<interop::Args>),
     #[cfg(feature = "all")]
     /// Simulate networks and QUIC connections in virtual time
     #[command(subcommand)]
     Sim(equic_scenario::command::Command),
-    /// Create network namespaces, load and attacks for experiments
+    /// Create network namespaces for experiments, with load and attacks
     #[command(subcommand)]
     Net(net::Command),
     #[cfg(feature = "all")]
-    /// Run churn and floods, and check the state afterwards
+    /// Run a soak test: many changes of state under floods, and checks afterwards
     Soak(soak::Args),
     #[cfg(feature = "all")]
-    /// Push helpful and hostile plugins to a client
+    /// Demonstrate a server that pushes helpful and hostile plugins to a client
     PluginDemo(plugin::demo::Args),
     #[cfg(feature = "all")]
     /// Compare the included plugins: size, gain and cost
     PluginBench(plugin::bench::Args),
     #[cfg(feature = "all")]
-    /// Repeat the experiment of a paper, and compare the results
+    /// Repeat the experiment of a paper, and compare the results with the paper
     #[command(subcommand)]
     Reproduce(reproduce::Command),
     #[cfg(feature = "all")]

@@ -189,7 +189,7 @@ fn a_disturbed_attempt_is_made_again_and_then_is_no_figure() {
     let scene = Scene::new(&json!({ "honest": liar("honest") }));
     let out = among_strangers(&scene, &["--runs", "1", "--attempts", "2"]);
     assert_eq!(out.code, Some(1), "{out:?}");
-    assert!(out.stderr.contains("nothing could be measured"), "{out:?}");
+    assert!(out.stderr.contains("no cell could be measured"), "{out:?}");
     // The first figure must still be shown, with the option that accepts it.
     assert!(out.stderr.contains("accept such figures: --max-foreign "), "{out:?}");
     for word in ["(disturbed)", "while other programs used up to", "`--max-foreign "] {
@@ -251,7 +251,7 @@ fn a_killed_run_goes_on_where_it_was() {
     assert_eq!(scene.samples(), after);
 
     let another = finish(scene.bench(&["--runs", "1", "--path", "loopback"]));
-    assert!(another.stderr.contains("folder of another run"), "{another:?}");
+    assert!(another.stderr.contains("belongs to another run"), "{another:?}");
     scene.list(&json!({ "a": liar("honest"), "b": liar("fails") }));
     let changed = resume();
     assert_eq!(changed.code, Some(1));
