@@ -68,7 +68,7 @@ fn wild_pointers_mean_its_own_memory() {
 fn helpers_get_no_wild_pointers() {
     let text = "equic_u64 run(void) { return equic_log((void *)0xffffffffffff, 100, 1); }";
     let why = taken_off("far", &at(TUNE, "PacingRate", "before"), text);
-    assert!(why.contains("not in the sandbox"), "{why}");
+    assert!(why.contains("outside of the sandbox"), "{why}");
     let text = "equic_u64 run(void) { return equic_log((void *)64, ~0ull, 1); }";
     let why = taken_off("long", &at(TUNE, "PacingRate", "before"), text);
     assert!(why.contains("budget"), "{why}");

@@ -900,7 +900,7 @@ static void ids_are_the_gateway_s(void)
 			    "12 bytes");
 		CHECK_OK(equic_gateway_ring(joined, &ring));
 		CHECK_ERROR(equic_ids_set_ring(ids, ring), EQUIC_ERROR_INVALID_ARGUMENT,
-			    "change automatically");
+			    "follows the keys of a gateway");
 		equic_ring_free(ring);
 		equic_ids_free(same);
 		equic_gateway_close(joined);

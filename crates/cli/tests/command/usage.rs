@@ -104,7 +104,7 @@ fn wrong_usage() {
         (&["get"], USAGE, "<URL>"),
         (&["get", "https://a/", "https://b/", "-o", "file"], USAGE, "several bodies"),
         (&["get", "https://a/", "--insecure", "--ca", "x"], USAGE, "cannot be used with"),
-        (&["get", "https://a/", "--pin", "abc"], USAGE, "64 hex digits"),
+        (&["get", "https://a/", "--pin", "abc"], USAGE, "64 hexadecimal digits"),
     ]);
 }
 
