@@ -161,8 +161,10 @@ pub(crate) fn check(
         Workload::Loaded | Workload::Resumed => 2.0 * answer.seconds,
         _ => answer.seconds,
     };
-    let passage =
-        seen.passage.filter(|_| seen.alone).map(|seconds| (seconds, 0.0, "its bytes arrived for"));
+    let passage = seen
+        .passage
+        .filter(|_| seen.alone)
+        .map(|seconds| (seconds, 0.0, "the bytes of the transfer arrived for"));
     let cpu = |cpu: Option<Computed>, whose| cpu.map(|cpu| (cpu.work, SLACK.max(cpu.start), whose));
     let bounds = [
         passage,
@@ -176,7 +178,7 @@ pub(crate) fn check(
     }
     if let Some(seconds) = seen.passage.filter(|seconds| work < 0.95 * seconds) {
         return Ok(Some(format!(
-            "the client reports {claim}, but its bytes arrived for {}",
+            "the client reports {claim}, but the bytes of the transfer arrived for {}",
             shown(seconds)
         )));
     }

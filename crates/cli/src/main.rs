@@ -31,7 +31,7 @@ use failure::Result;
 #[derive(Parser)]
 #[command(name = "equic", version = equic_console::version(), max_term_width = 80)]
 #[command(
-    after_help = "Exit status: 0 for success, 1 for failure, 2 for wrong usage. EQUIC_LOG=debug writes logs to standard error."
+    after_help = "Exit status: 0 done, 1 failed, 2 wrong usage. EQUIC_LOG=debug: logs to stderr"
 )]
 struct Equic {
     #[command(subcommand)]

@@ -84,7 +84,7 @@ fn find<'a>(
         let part = command.find_subcommand(name).ok_or_else(|| {
             let program = program.get_name();
             Failure::usage(format!(
-                "there is no command `{program} {}`: `{program} --help` lists them",
+                "there is no command `{program} {}`: `{program} --help` lists all commands",
                 path.join(" ")
             ))
         })?;

@@ -495,7 +495,7 @@ fn check_link(interface: &str) -> Result<()> {
         LinkHeader::Other(kind) => Err(Error::LinkRefused {
             interface: interface.to_owned(),
             why: format!(
-                "its packets (link type {kind}) begin neither with an Ethernet header nor with an IP header \
+                "the interface's packets (link type {kind}) begin neither with an Ethernet header nor with an IP header \
                  (like those of tun, WireGuard and PPP interfaces): use an interface of another type"
             ),
         }),

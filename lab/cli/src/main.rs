@@ -43,7 +43,7 @@ use failure::Result;
 #[derive(Parser)]
 #[command(name = "equic-lab", version = equic_console::version(), max_term_width = 80)]
 #[command(
-    after_help = "Exit status: 0 for success, 1 for failure, 2 for wrong usage. EQUIC_LOG=debug writes logs to standard error."
+    after_help = "Exit status: 0 done, 1 failed, 2 wrong usage. EQUIC_LOG=debug: logs to stderr"
 )]
 struct EquicLab {
     #[command(subcommand)]
@@ -68,20 +68,20 @@ enum Command {
     /// Simulate networks and QUIC connections in virtual time
     #[command(subcommand)]
     Sim(equic_scenario::command::Command),
-    /// Create network namespaces for experiments, with load and attacks
+    /// Create network namespaces, and load and attacks in them
     #[command(subcommand)]
     Net(net::Command),
     #[cfg(feature = "all")]
-    /// Run a soak test: many changes of state under floods, and checks afterwards
+    /// Run a soak test: changes of state under floods, then checks
     Soak(soak::Args),
     #[cfg(feature = "all")]
-    /// Demonstrate a server that pushes helpful and hostile plugins to a client
+    /// Demonstrate pushing helpful and hostile plugins to a client
     PluginDemo(plugin::demo::Args),
     #[cfg(feature = "all")]
     /// Compare the included plugins: size, gain and cost
     PluginBench(plugin::bench::Args),
     #[cfg(feature = "all")]
-    /// Repeat the experiment of a paper, and compare the results with the paper
+    /// Repeat the experiment of a paper, and compare the results
     #[command(subcommand)]
     Reproduce(reproduce::Command),
     #[cfg(feature = "all")]

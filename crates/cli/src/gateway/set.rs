@@ -12,9 +12,9 @@ use crate::output;
 
 /// Changes settings of a running gateway. All of them are checked before the first one is changed.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Write a service's name before a key to change only this service: web.max_connections=100. A key without a name changes every service. dry_run, lease and events are settings of the whole gateway."
-)]
+#[command(after_help = "To change only one service, write its name before the key:
+web.max_connections=100. A key without a name changes every service. dry_run,
+lease and events are settings of the whole gateway.")]
 pub(crate) struct Args {
     /// Settings, for example max_connections=100, `new_per_source=20/s burst 40`, policy=strict,
     /// dry_run=off

@@ -51,7 +51,10 @@ fn from_an_empty_folder_to_a_run() {
     let bundle = seldom.join("seldom.qplug");
     let bundle = text(&bundle);
     let check = equic(&["plugin", "check", bundle]).ok();
-    assert!(check.contains("would run as a local plugin, with observe, tune"), "{check}");
+    assert!(
+        check.contains("would run as a local plugin, with the classes observe, tune"),
+        "{check}"
+    );
     let run = ["plugin", "run", bundle, "--on", "client", "--rate", "20", "--calls", "5"];
     let played = equic(&run).ok();
     assert!(played.contains("replace AckPolicy(space 2) -> threshold 10, max_delay "), "{played}");

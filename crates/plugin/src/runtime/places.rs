@@ -39,7 +39,7 @@ impl Held {
         let taken = BYTES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         let full = || {
             format!(
-                "the plugins of peers use all {MAX_BYTES_OF_PEERS} bytes that this process permits them"
+                "the plugins of peers already use all {MAX_BYTES_OF_PEERS} bytes that this process permits for them"
             )
         };
         taken.map(|_| Held(bytes)).map_err(|_| io::Error::new(io::ErrorKind::OutOfMemory, full()))

@@ -32,7 +32,9 @@ use crate::output;
   equic gateway capture --write drops.pcapng --reason quota --source 192.0.2.7
   equic gateway capture --write - | tshark -r - -T fields -e frame.comment
 
-The file contains a sample of the dropped packets: at most `events` packets per second and CPU. Only the owner of the file may read it, because it contains clients' addresses and packets.")]
+The file contains a sample of the dropped packets: at most `events` packets per
+second and CPU. Only the owner of the file may read it, because it contains
+clients' addresses and packets.")]
 pub(crate) struct Args {
     /// File for the packets, in pcapng format. An existing file is overwritten; `-` is standard
     /// output

@@ -38,7 +38,8 @@ use source::{Source, Tell};
   equic gateway metrics --listen 127.0.0.1:9433     then scrape http://127.0.0.1:9433/metrics
   equic gateway metrics --once                      for a textfile collector
 
-The metrics have no access control: choose an address that only your monitoring system can reach.")]
+The metrics have no access control: choose an address that only your monitoring
+system can reach.")]
 pub(crate) struct Args {
     /// Address and port to listen on
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9433")]

@@ -37,7 +37,7 @@ use view::theme::Theme;
 #[derive(clap::Args)]
 #[command(after_help = "Keys: arrows or j k select, d deny, a allow, f forget, s sort, p pause,
 tab next panel, ? help, q quit.
-This command does not consume drop events, so other readers still get all of them.")]
+This command does not consume drop events, so other readers still get them all.")]
 pub(crate) struct Args {
     /// Interval at which the gateway is read
     #[arg(long, value_name = "DURATION", value_parser = interval, default_value = "1s")]

@@ -193,7 +193,7 @@ fn durations(experiment: &Experiment) -> Result<Svg, PlotError> {
 
 /// Draws the left half of figure 6.
 fn cpu(experiment: &Experiment) -> Result<Svg, PlotError> {
-    let head = ("CPU of the server since the attack began", Axis::new("of one CPU", "%"));
+    let head = ("CPU of the server since the attack began", Axis::new("share of one CPU", "%"));
     distribution(experiment, head, "intervals of 100 ms", |run| run.server.cpu_percent.clone())
 }
 

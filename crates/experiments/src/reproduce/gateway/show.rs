@@ -112,7 +112,7 @@ fn figures(experiment: &Experiment, intervals: bool) -> Vec<(String, Vec<String>
         decisions.to_vec(),
     ));
     let recoveries = Arm::ALL.map(|arm| {
-        let never = if experiment.of(arm).is_empty() { MISSING } else { "not in time" };
+        let never = if experiment.of(arm).is_empty() { MISSING } else { "did not recover in time" };
         experiment.recovery(arm).map_or_else(|| never.to_owned(), figure)
     });
     rows.push(("time to recover from the attack, s".to_owned(), recoveries.to_vec()));

@@ -44,8 +44,8 @@ pub(super) struct Chosen {
     /// measure idle connections only on the first
     #[arg(long = "self")]
     same: bool,
-    /// Make a short run of 7 rounds with shorter measurements. (`compare` and 95 % intervals need
-    /// at least 6 rounds.)
+    /// Make a short run of 7 rounds with shorter measurements. `compare` and 95 % intervals need at
+    /// least 6 rounds
     #[arg(long)]
     quick: bool,
     /// Number of rounds. Each round measures every cell once. A 95 % interval needs at least 6
