@@ -55,11 +55,11 @@ done
 mkdir "$work/bpf"
 mount -t bpf -o mode=0700 bpf "$work/bpf"
 start pinned "$equic" gateway run -i veth0 -p 4433 --name pinned --pin "$work/bpf/pinned"
-await pinned 'status. shows its counters'
+await pinned 'status. shows the gateway.s counters'
 kill -KILL "${started[-1]}"
 wait "${started[-1]}" 2>/dev/null || true
 start gateway "$equic" gateway run -i eth0 -p 443 --max-connections 1
-await gateway 'status. shows its counters'
+await gateway 'status. shows the gateway.s counters'
 start serve "$equic" serve --gateway equic --listen '[::]:443'
 await serve 'feeding'
 # Creates a lab whose process was killed, which a test may remove, and a lab that is alive.

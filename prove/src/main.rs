@@ -76,7 +76,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     let Some((helpers, functions)) = request(&text) else {
-        eprintln!("the standard input is not a valid request");
+        eprintln!("standard input does not contain a valid request");
         return ExitCode::from(2);
     };
     for Function { name, words } in functions {

@@ -80,7 +80,7 @@ pub(crate) fn prove(
         return Ok(ProofResult::Proved);
     }
     let Some(error) = result.find_first_error() else {
-        return Err("PREVAIL rejects the function without a reason".to_owned());
+        return Err("PREVAIL rejects the function, but gives no reason".to_owned());
     };
     let from = error.label.as_ref().map_or(0, |label| label.from);
     let instruction = usize::try_from(from).unwrap_or(0);

@@ -29,7 +29,7 @@ pub(crate) fn run(args: &List) -> Result {
         }
         return output::json("equic.sim.list/1", Scenarios { scenarios: entries });
     }
-    let mut table = Table::new([Column::text("scenario"), Column::text("what it is")]);
+    let mut table = Table::new([Column::text("scenario"), Column::text("description")]);
     for entry in entries {
         table.row([entry.name.to_owned(), entry.description]);
     }

@@ -24,13 +24,13 @@ pub(crate) fn threads<'a>(
     let fit = usize::try_from(available / most).unwrap_or(usize::MAX);
     if fit == 0 {
         return Err(Failure::new(format!(
-            "a run needs about {needed} of memory, but only {there} is available: use fewer connections, a smaller `size`, \
+            "each run needs about {needed} of memory, but only {there} is available: use fewer connections, a smaller `size`, \
              or a smaller `window` in `[flow.quic]` or `[flow.tcp]`"
         )));
     }
     if fit < wanted {
         output::notice(format_args!(
-            "only {fit} of {wanted} runs run in parallel: each needs about {needed} of memory, and {there} is available"
+            "only {fit} instead of {wanted} runs are made in parallel, because each run needs about {needed} of memory, and only {there} is available"
         ));
     }
     Ok(wanted.min(fit))

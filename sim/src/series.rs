@@ -49,7 +49,7 @@ fn check_ports(args: &Run, scenario: &Scenario) -> Result {
     {
         let names = ports.join("`, `");
         return Err(Failure::Usage(format!(
-            "--plot-port: no port is called `{wanted}`; the ports are `{names}`"
+            "--plot-port: there is no port `{wanted}`; the ports are `{names}`"
         )));
     }
     let count =
@@ -292,7 +292,7 @@ fn write_applications(folder: &Path, seed: u64, series: &Series) -> Result {
         let points = units.map(|one| {
             (format!("{} {}", one.flow, one.copy), one.began + one.took, Some(one.took))
         });
-        save(folder, "units", lines("time of each unit", "s", seed, points))?;
+        save(folder, "units", lines("duration of each unit", "s", seed, points))?;
     }
     if !series.playing.is_empty() {
         csv::write(folder.join("playing.csv"), &series.playing)?;

@@ -372,7 +372,7 @@ fn harm_is_measured_beside_each_flow_alone() {
     let path =
         file(&folder, &SHARED.replace("protocol = \"tcp\"", "protocol = \"tcp\"\ncount = 3"));
     let table = ok(sim(&["run", &path, "--harm"]));
-    let (_, harm) = text(&table).split_once("Harm by the others").unwrap();
+    let (_, harm) = text(&table).split_once("Harm that the other flows do").unwrap();
     let has = |flow: &str, share: &str| {
         harm.lines().any(|line| {
             line.trim_start().starts_with(flow) && line.split_whitespace().any(|word| word == share)

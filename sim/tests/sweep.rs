@@ -154,7 +154,11 @@ fn parts_merge_to_the_same_bytes() {
     let [out, one, two, three] = ["merged", "1-3", "2-3", "3-3"].map(|name| scene.shown(name));
     ok(sim(&["merge", &out, &three, &one, &two]));
     assert_eq!(scene.files("merged"), scene.files("whole"));
-    failed(sim(&["merge", &scene.shown("x"), &one, &two]), 1, &["part 3/3 is missing"]);
+    failed(
+        sim(&["merge", &scene.shown("x"), &one, &two]),
+        1,
+        &["part 3/3 of the sweep is missing"],
+    );
     failed(sim(&["merge", &scene.shown("x"), &one, &two, &one]), 1, &["1/3 was given twice"]);
     // Merging must reject a part of a sweep of another grid, and a part that is incomplete.
     let other = Scene::new(&GRID.replace("60 KB", "61 KB"));
@@ -163,7 +167,7 @@ fn parts_merge_to_the_same_bytes() {
     failed(
         sim(&["merge", &scene.shown("x"), &one, &foreign, &three]),
         1,
-        &["not parts of one sweep", &foreign],
+        &["not parts of the same sweep", &foreign],
     );
     std::fs::write(scene.path("2-3").join("runs.jsonl"), "").unwrap();
     failed(sim(&["merge", &scene.shown("x"), &one, &two, &three]), 1, &["0 of 8 runs"]);
@@ -201,7 +205,7 @@ fn traces_are_part_of_the_grid() {
     failed(
         sim(&["merge", &scene.shown("x"), &one, &scene.shown("other")]),
         1,
-        &["not parts of one"],
+        &["not parts of the same"],
     );
 }
 
@@ -250,7 +254,7 @@ fn a_full_disk_is_told_and_what_is_there_is_kept() {
     failed(
         scene.sweep("full", &[]),
         1,
-        &["cannot write", "No space left", "the same command continues"],
+        &["cannot write", "No space left", "repeat the same command to continue"],
     );
 }
 
@@ -282,7 +286,7 @@ fn a_sweep_goes_on_when_there_is_room_again() {
     let said = std::fs::read_to_string(said).unwrap();
     for word in [
         "No space left",
-        "the same command continues",
+        "repeat the same command to continue",
         "\n4096\n",
         "of 80 runs are already complete",
     ] {
@@ -309,7 +313,7 @@ fn sweeps_are_compared_by_seed() {
     assert!(
         ok(sim(&["compare", &old, &old])).contains("0 worse, 0 better, 4 the same, 0 inconclusive")
     );
-    failed(sim(&["compare", &old, &new]), 1, &["4 of 4 are worse"]);
+    failed(sim(&["compare", &old, &new]), 1, &["4 of 4 flows are worse"]);
     assert!(ok(sim(&["compare", &new, &old])).contains("0 worse, 4 better"));
     let json = ok(sim(&["compare", &old, &new, "--json", "--no-fail", "--corrected"]));
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -334,7 +338,7 @@ fn compare_says_when_there_are_too_few_seeds() {
     let (old, new) = (scene.shown("old"), slower.shown("new"));
     let output = sim(&["compare", &old, &new]);
     assert!(text(&output.stdout).contains("4 with too few seeds"), "{output:?}");
-    failed(output, 3, &["4 of 4 have too few seeds", "6 or more seeds"]);
+    failed(output, 3, &["4 of 4 flows have too few seeds", "6 or more seeds"]);
     ok(sim(&["compare", &old, &new, "--no-fail"]));
     let other = sim(&["compare", &old, &new, "--p", "0.1"]);
     assert_eq!(other.status.code(), Some(1), "{other:?}");
@@ -385,11 +389,7 @@ fn compare_says_what_differs_and_what_cannot_be_compared() {
     let shown = ok(run(&again, &[]));
     assert!(!shown.contains("Keys in which"), "{shown}");
     // The two grids have no cell in common, because the names of their cells differ.
-    failed(
-        run(&other("\"2 Mb/s\", \"10 Mb/s\"", "\"3 Mb/s\""), &[]),
-        4,
-        &["no flow of the same cell"],
-    );
+    failed(run(&other("\"2 Mb/s\", \"10 Mb/s\"", "\"3 Mb/s\""), &[]), 4, &["no flow in common"]);
 }
 
 /// Goodput until the end of the run depends on the limit. Flows that do not complete can therefore

@@ -32,13 +32,13 @@ fn main() -> Result<()> {
 
 fn settings(knobs: &Knobs, logs: [Option<&PathBuf>; 2]) -> Result<Settings> {
     if knobs.rcvbuf.is_some() || knobs.sndbuf.is_some() {
-        unsupported("choosing socket buffers");
+        unsupported("setting the sizes of socket buffers");
     }
     if knobs.gso == Some(false) {
         unsupported("sending without segmentation offload");
     }
     if logs.iter().any(Option::is_some) {
-        unsupported("keylog and qlog");
+        unsupported("key logs and qlog files");
     }
     let congestion = match knobs.congestion() {
         Congestion::Cubic => {

@@ -46,7 +46,7 @@ fn config(alpn: &[&[u8]], knobs: &Knobs) -> Result<(quiche::Config, Cipher)> {
         }
         let name = ssl.current_cipher().and_then(|cipher| cipher.standard_name());
         if wanted.is_some_and(|wanted| name != Some(wanted.name())) {
-            unsupported("this cipher suite");
+            unsupported("the requested cipher suite");
         }
         if let Some(name) = name {
             note.get_or_init(|| name);

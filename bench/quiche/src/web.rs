@@ -129,7 +129,7 @@ pub fn run(mut running: Loop<Table>, client: &Client, mut effective: Effective) 
                 move |open| (open < parallel && start.elapsed() < time).then_some((0, SMALL_BODY));
             web.fetch_all(&mut VecDeque::new(), another)?
         }
-        _ => unsupported("this workload over HTTP/3"),
+        _ => unsupported("the requested workload over HTTP/3"),
     };
     let seconds = start.elapsed().as_secs_f64();
     web.running.close_all(&numbers, &mut effective)?;
@@ -204,7 +204,7 @@ impl Web<'_> {
                 }
                 Ok((stream, h3::Event::Data)) => {
                     let Some((_, check)) = self.open.get_mut(&(*number, stream)) else {
-                        bail!("received data on a stream without a request");
+                        bail!("received data on a stream that has no request");
                     };
                     while let Ok(len) = http.recv_body(quic, stream, &mut self.buffer) {
                         check.take(&self.buffer[..len]);
@@ -212,7 +212,7 @@ impl Web<'_> {
                 }
                 Ok((stream, h3::Event::Finished)) => {
                     let Some((wanted, check)) = self.open.remove(&(*number, stream)) else {
-                        bail!("a stream without a request has ended");
+                        bail!("a stream ended before a request was received on it");
                     };
                     check.finish();
                     ensure!(

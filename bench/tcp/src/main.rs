@@ -82,7 +82,7 @@ impl Kind {
 
 fn effective(socket: &socket2::Socket, knobs: &Knobs) -> Result<Effective> {
     if knobs.cipher.is_some() {
-        unsupported("encryption with sendfile");
+        unsupported("encryption together with sendfile");
     }
     let effective = tcp::effective("TCP, sendfile".to_owned(), None, socket, knobs)?;
     Ok(Effective { cipher: None, ..effective })
@@ -116,7 +116,7 @@ async fn ask(args: &Client) -> Result<()> {
     }
     match args.work {
         Work::Download { streams: 1, .. } => {}
-        _ => unsupported("more than downloads of one stream"),
+        _ => unsupported("workloads other than the download of one stream"),
     }
     let probe = socket::client(args.connect, &args.knobs)?;
     let effective = effective(&probe, &args.knobs)?;

@@ -50,7 +50,7 @@ pub async fn answer(mut stream: TcpStream, file: &File) -> Result<()> {
             Ok(sendfile(&stream, file, Some(&mut offset), count)?)
         });
         let sent = sent.await?;
-        ensure!(sent > 0, "the file in memory ended too early");
+        ensure!(sent > 0, "the in-memory file is shorter than the requested number of bytes");
         request.sent(sent);
     }
     Ok(stream.shutdown().await?)

@@ -30,7 +30,7 @@ fn main() -> Result<()> {
 
 fn config(tls: TlsConfig, knobs: &Knobs, qlog: Option<&PathBuf>) -> Result<Config> {
     if knobs.cipher.is_some() {
-        unsupported("choosing a cipher suite");
+        unsupported("the choice of a cipher suite");
     }
     if qlog.is_some() {
         unsupported("qlog");

@@ -61,7 +61,7 @@ impl TransportHandler for Handler {
             || connection.is_idle_timeout()
             || connection.is_reset()
         {
-            eprintln!("connection: timed out or reset");
+            eprintln!("a connection timed out or was reset");
         }
         self.0.closed.borrow_mut().push_back(number(connection));
     }

@@ -60,7 +60,7 @@ impl<S: Stack> ConnectionStage<S> {
         let Some(stream) = self.stack().open(connection)? else { return Ok(None) };
         let head = Bytes::copy_from_slice(&request(wanted));
         let sent = self.stack().write((connection, stream), head, true)?;
-        ensure!(sent == HEAD, "the stack accepted only a part of a request");
+        ensure!(sent == HEAD, "the QUIC stack accepted only a part of a request");
         self.streams.insert((connection, stream), Received::default());
         Ok(Some((connection, stream)))
     }
@@ -128,7 +128,10 @@ impl<S: Stack> ConnectionStage<S> {
         let at = (connection, stream.unwrap_or_default());
         let head = Bytes::copy_from_slice(&request(HEAD as u64));
         let mut sent = self.stack().write(at, head, bytes == 0)? as u64;
-        ensure!(stream.is_some() && sent == HEAD as u64, "cannot send a request at once");
+        ensure!(
+            stream.is_some() && sent == HEAD as u64,
+            "the QUIC stack did not accept a whole request at once"
+        );
         let all = bytes + HEAD as u64;
         let received = 'all: loop {
             while sent < all {
@@ -282,7 +285,10 @@ impl<S: Stack> ConnectionStage<S> {
                     let Some(received) = self.read(at)?.filter(|_| at == stream) else { continue };
                     times.push(begun.elapsed().as_secs_f64());
                     let bytes = received.bytes;
-                    ensure!(bytes == SMALL_EXCHANGE, "a small exchange had {bytes} bytes");
+                    ensure!(
+                        bytes == SMALL_EXCHANGE,
+                        "a small exchange had {bytes} bytes instead of {SMALL_EXCHANGE}"
+                    );
                 }
                 self.running.must_be_open(connection)?;
             }

@@ -31,7 +31,7 @@ fn main() {
         "loop of 1000",
         "helper",
         "compile 5 KB, µs",
-        "from cache, µs"
+        "load from cache, µs"
     );
     let subjects = [Subject::Empty, Subject::OnAck, Subject::Loop, Subject::Helper];
     let mut calls: Vec<Vec<Measured>> =
@@ -65,7 +65,7 @@ fn main() {
         );
     }
     println!(
-        "\n{} bytes of instructions are compiled; {ROUNDS} rounds, engines in turn.",
+        "\n{} bytes of instructions are compiled. Each of the {ROUNDS} rounds measures every engine once.",
         long.code
     );
 }

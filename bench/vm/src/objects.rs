@@ -18,14 +18,14 @@ pub struct Object {
 
 /// Returns the program `on_ack.c` without changes.
 pub fn short() -> Object {
-    let text = std::fs::read_to_string(SOURCE).expect("on_ack.c is in the tree");
+    let text = std::fs::read_to_string(SOURCE).expect("the source tree contains on_ack.c");
     Object::compile("short", &text)
 }
 
 /// Returns the same program with an additional function `many`: `on_ack` unrolled to about 5 KB of
 /// instructions.
 pub fn long() -> Object {
-    let text = std::fs::read_to_string(SOURCE).expect("on_ack.c is in the tree");
+    let text = std::fs::read_to_string(SOURCE).expect("the source tree contains on_ack.c");
     let inlined =
         "static inline __attribute__((always_inline)) u64 once(volatile struct context *c)";
     let mut text = text.replace("u64 on_ack(struct context *c)", inlined);

@@ -168,7 +168,7 @@ class Restarts(unittest.TestCase):
             second, channel = self.start()
             event, message = events.get(timeout=60)
             self.assertEqual(event, equic.JoinEvent.JOINED, message)
-            self.assertIn("1 open connection is counted there", message)
+            self.assertIn("the gateway counts 1 open connection", message)
             # The quota is enforced again with the right count: one more connection is admitted, and
             # the next one is not.
             self.assertEqual(self.refused(channel, b"b"), 0)

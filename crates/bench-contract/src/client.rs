@@ -34,7 +34,7 @@ pub async fn run<S: Stack>(
         Work::FirstByte { time } => first_byte(stack, time, seen).await?,
         // Only the protocol `perf` allows several streams per connection.
         Work::Loaded { .. } if protocol != Protocol::Perf => {
-            unsupported("several streams with this protocol")
+            unsupported("several streams with the chosen protocol")
         }
         Work::Loaded { time } => crate::loaded::run(stack, time, seen).await?,
         Work::Hold { count } => hold(stack, count, seen).await?,

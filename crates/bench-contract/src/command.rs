@@ -138,7 +138,7 @@ pub fn parse(words: impl IntoIterator<Item = String>, speaks: &[Protocol]) -> Re
             continue;
         }
         if !word.starts_with("--") {
-            bail!("{word} is not an option");
+            bail!("{word} is not an option: options begin with --");
         }
         let value = words.next().with_context(|| format!("{word} needs a value"))?;
         options.take(&word, &value).with_context(|| format!("{word} {value}"))?;
@@ -246,8 +246,7 @@ impl Options {
         match chosen.into_iter().flatten().collect::<Vec<_>>()[..] {
             [work] => Ok(work),
             _ => bail!(
-                "exactly one of --download, --upload, --handshakes, --requests, --ttfb, --loaded and \
-                 --hold is required"
+                "give exactly one of --download, --upload, --handshakes, --requests, --ttfb, --loaded and --hold"
             ),
         }
     }
@@ -259,7 +258,7 @@ impl Options {
         let usual = if requests {
             Protocol::H3
         } else {
-            *speaks.first().context("the program has no protocol")?
+            *speaks.first().context("the program supports no protocol")?
         };
         let protocol = self.protocol.unwrap_or(usual);
         if !speaks.contains(&protocol) {
@@ -267,7 +266,7 @@ impl Options {
         }
         ensure!(!requests || protocol == Protocol::H3, "--requests needs --protocol h3");
         if protocol == Protocol::H3 && !requests && !matches!(work, Work::Download { .. }) {
-            unsupported("this workload over HTTP/3");
+            unsupported("the requested workload over HTTP/3");
         }
         Ok(protocol)
     }

@@ -84,7 +84,7 @@ pub async fn run<S: Http>(
         Work::Requests { time, parallel } => {
             local.run_until(requests(stack, name, time, parallel, seen)).await?
         }
-        _ => unsupported("this workload over HTTP/3"),
+        _ => unsupported("the requested workload over HTTP/3"),
     };
     Ok(Answer { effective, ..answer })
 }
@@ -106,7 +106,7 @@ async fn fetch<O>(http: &mut SendRequest<O, Bytes>, uri: http::Uri) -> Result<u6
 where
     O: quic::OpenStreams<Bytes>,
 {
-    let wanted = size(uri.path()).context("the path does not name a size")?;
+    let wanted = size(uri.path()).context("the path of the request is not a number of bytes")?;
     let mut stream = http.send_request(http::Request::get(uri).body(())?).await?;
     stream.finish().await?;
     let status = stream.recv_response().await?.status();
@@ -166,7 +166,7 @@ async fn requests<S: Http>(
 ) -> Result<Answer> {
     let (open, handshake_seconds) = connect_all(stack, 1).await?;
     let open: Vec<_> = open.into_iter().map(Arc::new).collect();
-    let (driving, http) = begin::<S>(open.first().context("there is no connection")?).await?;
+    let (driving, http) = begin::<S>(open.first().context("no connection is open")?).await?;
     let uri: http::Uri = format!("https://{name}/1k").parse()?;
     let start = Instant::now();
     let mut workers = JoinSet::new();

@@ -56,7 +56,7 @@ async fn exchanges<C: Connection>(connection: &Arc<C>, time: Duration) -> Result
             times.push(begun.elapsed().as_secs_f64());
             ensure!(
                 received.bytes == SMALL_EXCHANGE,
-                "a small exchange had {} bytes",
+                "a small exchange had an unexpected size of {} bytes",
                 received.bytes
             );
         }

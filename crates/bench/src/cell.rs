@@ -23,7 +23,7 @@ use crate::transfer;
 use crate::{Answer, Failure, Figures, Implementation, Workload};
 
 /// Error for a client that did not report that its idle connections are open.
-const NOT_HELD: &str = "the client never reported that its connections are open";
+const NOT_HELD: &str = "the client never reported that all its connections are open";
 /// Minimum number of bytes that a server sends in a QUIC handshake: a datagram with an Initial
 /// packet (RFC 9000 s.14.1).
 const SERVER_INITIAL: u64 = 1200;

@@ -161,8 +161,10 @@ pub(crate) fn check(
         Workload::Loaded | Workload::Resumed => 2.0 * answer.seconds,
         _ => answer.seconds,
     };
-    let passage =
-        seen.passage.filter(|_| seen.alone).map(|seconds| (seconds, 0.0, "its bytes arrived for"));
+    let passage = seen
+        .passage
+        .filter(|_| seen.alone)
+        .map(|seconds| (seconds, 0.0, "the bytes of the transfer arrived for"));
     let cpu = |cpu: Option<Computed>, whose| cpu.map(|cpu| (cpu.work, SLACK.max(cpu.start), whose));
     let bounds = [
         passage,
@@ -176,7 +178,7 @@ pub(crate) fn check(
     }
     if let Some(seconds) = seen.passage.filter(|seconds| work < 0.95 * seconds) {
         return Ok(Some(format!(
-            "the client reports {claim}, but its bytes arrived for {}",
+            "the client reports {claim}, but the bytes of the transfer arrived for {}",
             shown(seconds)
         )));
     }
@@ -185,14 +187,14 @@ pub(crate) fn check(
     if probe > 2.0 * seen.process + SLACK {
         let (process, start) = (shown(seen.process), shown(probe));
         return Ok(Some(format!(
-            "the client needs {start} for 1 byte, but only {process} for all bytes"
+            "the client process takes {start} to transfer 1 byte, but only {process} to transfer all bytes"
         )));
     }
     let (left, allowed) = (seen.process - probe - work, (0.25 * work + probe).max(SLACK));
     let known = matches!(what, Workload::Resumed).then_some(size.seconds).unwrap_or(0.0);
     Ok((left > allowed + known).then(|| {
         let (process, start) = (shown(seen.process), shown(probe));
-        format!("the client reports {claim}, but its process took {process}, and with 1 byte it takes {start}")
+        format!("the client reports {claim}, but the client process took {process}, of which only {start} are needed for a transfer of 1 byte")
     }))
 }
 

@@ -66,7 +66,7 @@ fn at_rest(root: &Path, server_cpus: &[usize], client_cpus: &[usize]) -> Vec<Fin
             && bytes < BUFFER
         {
             let found = format!(
-                "{bytes} bytes; a program without root gets no more, and the adapters request {BUFFER}"
+                "a program without root gets at most {bytes} bytes of socket buffer, but the adapters request {BUFFER}"
             );
             findings.push(finding(name, true, found, format!("sudo sysctl -w {name}=16777216")));
         }
@@ -76,7 +76,8 @@ fn at_rest(root: &Path, server_cpus: &[usize], client_cpus: &[usize]) -> Vec<Fin
             text.split_whitespace().nth(2).and_then(|text| text.parse::<u64>().ok())
         });
         if let Some(bytes) = largest.filter(|bytes| *bytes < BUFFER) {
-            let found = format!("TCP enlarges its buffers to at most {bytes} bytes");
+            let found =
+                format!("TCP increases its buffers to at most {bytes} bytes, which is too small");
             let help = format!("sudo sysctl -w {name}=\"4096 131072 16777216\"");
             findings.push(finding(name, true, found, help));
         }
@@ -84,21 +85,24 @@ fn at_rest(root: &Path, server_cpus: &[usize], client_cpus: &[usize]) -> Vec<Fin
     let name = "net.ipv4.tcp_congestion_control";
     if let Some(control) = sysctl(root, name).filter(|control| control != "cubic") {
         let found = format!(
-            "{control}; adapters request cubic, but stock endpoints over TCP use this default"
+            "the default is {control}; adapters request cubic, but stock endpoints over TCP use the default"
         );
         findings.push(finding(name, false, found, format!("sudo sysctl -w {name}=cubic")));
     }
     let name = "net.core.default_qdisc";
     if let Some(qdisc) = sysctl(root, name).filter(|qdisc| qdisc != "fq") {
-        let found =
-            format!("{qdisc}; only fq sends packets at the times that a program sets (SO_TXTIME)");
+        let found = format!(
+            "the default is {qdisc}, but only fq sends packets at the times that a program sets (SO_TXTIME)"
+        );
         findings.push(finding(name, false, found, format!("sudo sysctl -w {name}=fq")));
     }
     let name = "net.core.netdev_max_backlog";
     if let Some(packets) = sysctl(root, name).and_then(|text| text.parse::<u64>().ok())
         && packets < 1000
     {
-        let found = format!("at most {packets} packets may wait for a CPU");
+        let found = format!(
+            "at most {packets} packets may wait for a CPU, so the kernel drops packets early"
+        );
         findings.push(finding(name, true, found, format!("sudo sysctl -w {name}=1000")));
     }
     findings
@@ -119,8 +123,10 @@ fn governor(root: &Path) -> Option<Finding> {
     if other.is_empty() {
         return None;
     }
-    let found =
-        format!("{}: the clock frequency of the CPUs changes with the load", other.join(", "));
+    let found = format!(
+        "the governor is {}, so the clock frequency of the CPUs changes with the load",
+        other.join(", ")
+    );
     let files = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor";
     Some(finding("governor", true, found, format!("echo performance | sudo tee {files}")))
 }
@@ -133,17 +139,26 @@ fn cpus(root: &Path, server: &[usize], client: &[usize]) -> Option<Finding> {
     };
     let shared = server.iter().find(|cpu| client.contains(cpu));
     if let Some(cpu) = shared {
-        let found = format!("server and client share CPU {cpu}: each waits for the other");
-        return Some(finding("CPUs", true, found, "use --server-cpus and --client-cpus"));
+        let found = format!(
+            "server and client share CPU {cpu}, so each of them waits while the other runs"
+        );
+        return Some(finding(
+            "CPUs",
+            true,
+            found,
+            "choose different CPUs with --server-cpus and --client-cpus",
+        ));
     }
     for cpu in server {
         if let Some(sibling) = siblings(cpu).into_iter().find(|other| client.contains(other)) {
-            let found = format!("CPUs {cpu} and {sibling} are two threads of one core");
+            let found = format!(
+                "CPUs {cpu} and {sibling} are two threads of one core, so server and client slow each other down"
+            );
             return Some(finding(
                 "SMT",
                 true,
                 found,
-                "choose other CPUs with --server-cpus and --client-cpus",
+                "choose CPUs of different cores with --server-cpus and --client-cpus",
             ));
         }
     }
@@ -151,7 +166,7 @@ fn cpus(root: &Path, server: &[usize], client: &[usize]) -> Option<Finding> {
     let left = online.iter().filter(|cpu| !server.contains(cpu) && !client.contains(cpu)).count();
     if left == 0 {
         let found = format!(
-            "server and client use all {} CPUs, so none is left for the system and this program",
+            "server and client use all {} CPUs, so no CPU is left for the system and for this program",
             online.len()
         );
         return Some(finding("CPUs", false, found, "use a machine with more CPUs"));

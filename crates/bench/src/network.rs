@@ -44,7 +44,8 @@ impl Links {
             NetPath::Tbf { rate } => (false, Some(*rate)),
             NetPath::Loopback | NetPath::Relay(_) | NetPath::Testbed(_) if offload.is_some() => {
                 let path = path.name();
-                let why = format!("offloads cannot be turned off on the path {path}: use veth");
+                let why =
+                    format!("offloads cannot be turned off on the path {path}: use the path veth");
                 return Err(BenchError::Plan(why));
             }
             NetPath::Loopback | NetPath::Relay(_) | NetPath::Testbed(_) => return Ok(None),
@@ -185,6 +186,6 @@ mod tests {
         let slow = Some(Links { rate: Some(1_000_000), ..usual });
         assert_eq!(links("tbf:1mbit", &[]).unwrap(), slow);
         let refused = links("loopback", &[("offload", "off")]).unwrap_err().to_string();
-        assert!(refused.contains("use veth"), "{refused}");
+        assert!(refused.contains("use the path veth"), "{refused}");
     }
 }

@@ -65,7 +65,7 @@ pub fn refusal(
             if let Some(most) = one.max_filesize.filter(|most| size.bytes > *most) {
                 let (name, bytes) = (&one.name, size.bytes);
                 return Some(format!(
-                    "{name} transfers at most {most} bytes, but {bytes} are requested"
+                    "{name} can transfer at most {most} bytes, but the run requests {bytes} bytes"
                 ));
             }
         }
@@ -80,7 +80,10 @@ pub fn refusal(
         }
     }
     if let (Workload::Transfer, NetPath::Testbed(_)) = (workload, path) {
-        return Some("stock endpoints run only on this machine".to_owned());
+        return Some(
+            "stock endpoints (the workload transfer) run only on this machine, not in a testbed"
+                .to_owned(),
+        );
     }
     if workload == Workload::Transfer && path.needs_namespaces() {
         // A container always uses the network of docker's daemon, so a namespace of the runner has
@@ -88,7 +91,7 @@ pub fn refusal(
         if let Some(one) = [client, server].into_iter().find(|one| contained(one)) {
             let name = &one.name;
             return Some(format!(
-                "{name} runs in a container, which cannot use our network namespaces: use loopback"
+                "{name} runs in a container, which cannot use the network namespaces of this program: use `--path loopback`"
             ));
         }
     }

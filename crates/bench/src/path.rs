@@ -77,8 +77,7 @@ impl NetPath {
             }
             ("testbed", Some(file)) if !file.is_empty() => Ok(NetPath::Testbed(file.into())),
             _ => Err(wrong(
-                "the paths are loopback, veth, veth-plain, tbf:RATE, \
-                 relay:delay=20ms,loss=1%,... and testbed:FILE",
+                "unknown path: use loopback, veth, veth-plain, tbf:RATE, relay:delay=20ms,loss=1%,... or testbed:FILE",
             )),
         }
     }
@@ -126,10 +125,11 @@ impl Impairment {
         let mut seed = 1;
         let mut seen = Vec::new();
         for part in text.split(',') {
-            let (name, value) =
-                part.split_once('=').ok_or_else(|| format!("{part:?} is not NAME=VALUE"))?;
+            let (name, value) = part
+                .split_once('=')
+                .ok_or_else(|| format!("{part:?} is invalid: write NAME=VALUE"))?;
             if seen.contains(&name) {
-                return Err(format!("{name} occurs twice"));
+                return Err(format!("the key {name} occurs twice"));
             }
             seen.push(name);
             let number = || format!("{value:?} is not a valid value of {name}");
@@ -272,10 +272,10 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         for (text, why) in [
-            ("moon", "the paths are loopback"),
-            ("loopback:x", "the paths are loopback"),
-            ("testbed:", "the paths are loopback"),
-            ("tbf", "the paths are loopback"),
+            ("moon", "use loopback, veth, veth-plain"),
+            ("loopback:x", "use loopback, veth, veth-plain"),
+            ("testbed:", "use loopback, veth, veth-plain"),
+            ("tbf", "use loopback, veth, veth-plain"),
             ("tbf:fast", "tbf:100mbit"),
             ("tbf:1", "tbf:100mbit"),
             ("relay:", "NAME=VALUE"),

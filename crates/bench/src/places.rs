@@ -94,11 +94,10 @@ impl Places {
         let (what, help) = if path.is_file() {
             ("is not executable", format!("`chmod +x {}`", path.display()))
         } else if path.starts_with(&self.built) {
-            let help =
-                "in the source tree builds it; --built names another folder of built programs";
+            let help = "in the source tree builds the program; --built selects another folder with built programs";
             ("is missing", format!("`{script}` {help}"))
         } else {
-            let help = "build it, correct its entry in the list, or omit it";
+            let help = "build the program, correct its entry in the list of implementations, or omit the implementation";
             ("is missing", help.to_owned())
         };
         // A program name without a slash is searched in PATH.

@@ -213,7 +213,7 @@ impl RunPlan {
         if plan.schema == PLAN {
             Ok(plan)
         } else {
-            Err(wrong(format!("{FILE} is {}", plan.schema)))
+            Err(wrong(format!("{FILE} has the unexpected schema {}", plan.schema)))
         }
     }
 
@@ -224,18 +224,20 @@ impl RunPlan {
             let name = &then.implementation.name;
             let found = now.implementations.iter().find(|one| one.implementation.name == *name);
             match found {
-                None => return Some(format!("{name} is now missing")),
+                None => return Some(format!("the implementation {name} is no longer available")),
                 Some(found) if found.files != then.files => {
                     return Some(format!("the program of {name} has changed"));
                 }
                 Some(found) if found != then => {
-                    return Some(format!("the entry of {name} has changed"));
+                    return Some(format!(
+                        "the entry of {name} in the list of implementations has changed"
+                    ));
                 }
                 Some(_) => {}
             }
         }
         (self != now)
-            .then(|| "this version of the program runs the cells in another order".to_owned())
+            .then(|| "this version of the program would run the cells in another order".to_owned())
     }
 }
 
@@ -262,7 +264,7 @@ fn paths(options: &Options) -> Result<Vec<(String, NetPath)>, BenchError> {
         let path = NetPath::read(text)?;
         let name = path.name();
         if paths.iter().any(|(known, _)| *known == name) {
-            let why = "it occurs twice".to_owned();
+            let why = "the path occurs twice".to_owned();
             return Err(BenchError::Path { text: text.clone(), why });
         }
         paths.push((name, path));

@@ -100,7 +100,10 @@ fn a_plan_is_the_same_again_unless_something_changed() {
     std::fs::write(&program, "one").unwrap();
     let mut now = plan(&options(), &program).unwrap();
     now.implementations[1].implementation.solo = true;
-    assert_eq!(read.difference(&now).unwrap(), "the entry of b has changed");
+    assert_eq!(
+        read.difference(&now).unwrap(),
+        "the entry of b in the list of implementations has changed"
+    );
     let mut now = plan(&options(), &program).unwrap();
     now.cells.order[0].swap(0, 1);
     assert!(read.difference(&now).unwrap().contains("another order"));

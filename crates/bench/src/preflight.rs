@@ -78,7 +78,7 @@ pub fn privileges(plan: &RunPlan) -> Result<(), BenchError> {
     let needs = plan.paths()?.into_iter().find(|(_, path)| path.needs_namespaces());
     match needs {
         Some((name, _)) if !nix::unistd::geteuid().is_root() => Err(BenchError::Plan(format!(
-            "{name} needs root to create network namespaces: use sudo, or `--path loopback`"
+            "the path {name} needs root to create network namespaces: use sudo, or `--path loopback`"
         ))),
         _ => Ok(()),
     }
@@ -125,7 +125,10 @@ fn trial() -> Result<(), String> {
         }
         let said = String::from_utf8_lossy(&output.stderr);
         let said = said.lines().find(|line| !line.trim().is_empty() && *line != "Error:");
-        Err(format!("perf does not work: {}", said.unwrap_or("it printed no reason").trim()))
+        Err(format!(
+            "perf does not work on this machine: {}",
+            said.unwrap_or("it printed no reason").trim()
+        ))
     };
     run(&["--version"])?;
     run(&["record", "-q", "-e", profile::EVENT, "-g", "-o", "/dev/null", "--", "true"])
@@ -150,8 +153,7 @@ fn perf(
     trial.clone()?;
     let hidden = |line: &str| line.starts_with("0000000000000000 ");
     if symbols.lines().take(1000).all(hidden) {
-        return Err("--profile needs the kernel's symbols, which are hidden. Set \
-                    `sysctl kernel.kptr_restrict=0`"
+        return Err("--profile needs the kernel's symbols, but the kernel hides them: run `sysctl kernel.kptr_restrict=0`"
             .to_owned());
     }
     Ok(())
@@ -188,7 +190,7 @@ pub fn space(plan: &RunPlan, folder: &Path) -> Result<(), BenchError> {
         return Ok(());
     }
     Err(BenchError::Plan(format!(
-        "{} has {} MB free, but the run may need {} MB: use another --out, or measure less",
+        "{} has {} MB free, but the run may need {} MB: choose another folder with --out, or reduce the number of measurements",
         folder.display(),
         free / 1_000_000,
         needed / 1_000_000

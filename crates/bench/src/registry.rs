@@ -233,10 +233,14 @@ fn implementation(name: String, entry: Entry, places: &Places) -> Result<Impleme
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.+".contains(c);
     // The name becomes part of folder names, such as `a_b`.
     if name.is_empty() || name.starts_with('.') || !name.chars().all(allowed) {
-        return Err(format!("{name:?} is not a valid name: use letters, digits and -_.+"));
+        return Err(format!(
+            "{name:?} is not a valid name of an implementation: use letters, digits and -_.+"
+        ));
     }
     if ["tier1", "tier2", "all"].contains(&name.as_str()) {
-        return Err(format!("{name} is reserved, because it selects several implementations"));
+        return Err(format!(
+            "an implementation cannot be called {name}, because this word selects several implementations"
+        ));
     }
     if entry.roles.is_some() {
         return Err(format!(
@@ -249,7 +253,9 @@ fn implementation(name: String, entry: Entry, places: &Places) -> Result<Impleme
         && path.is_none()
         && entry.image.is_none()
     {
-        return Err(format!("{name} has no command, endpoint, path or image"));
+        return Err(format!(
+            "the entry of {name} needs a command, an endpoint, a path or an image"
+        ));
     }
     // Implementations without a command for docs/bench-contract.md are in the second tier.
     let tier = entry.tier.unwrap_or(if entry.command.is_empty() { 2 } else { 1 });
@@ -324,7 +330,7 @@ mod tests {
     fn what_is_no_list_is_refused() {
         for (text, why) in [
             ("[]", "list.json"),
-            (r#"{"a": {"url": ""}}"#, "a has no command"),
+            (r#"{"a": {"url": ""}}"#, "the entry of a needs a command"),
             (r#"{"a/b": {"image": "x"}}"#, "is not a valid name"),
             (r#"{"tier1": {"image": "x"}}"#, "selects several"),
             (r#"{"a": {"image": "x", "tier": 3}}"#, "tier 3"),

@@ -55,7 +55,7 @@ impl Sampler {
         fs::create_dir_all(folder)?;
         let deadline = Instant::now() + PATIENCE;
         wait("the program to stop", deadline, stop, || match program.has_ended() {
-            true => Err(io::Error::other("the program ended at once")),
+            true => Err(io::Error::other("the program ended immediately after its start")),
             false => Ok(is_stopped(program)),
         })?;
         let mut control = fifo(&folder.join(CONTROL))?;

@@ -127,13 +127,13 @@ impl Sweep {
         for value in values {
             let value = knob.value(value.trim()).map_err(wrong)?;
             if read.contains(&value) {
-                return Err(wrong(format!("{value} occurs twice")));
+                return Err(wrong(format!("the value {value} occurs twice")));
             }
             read.push(value);
         }
         if read.len() > MAX_VALUES {
             return Err(wrong(format!(
-                "{} values, but at most {MAX_VALUES} are permitted",
+                "there are {} values, but at most {MAX_VALUES} are permitted",
                 read.len()
             )));
         }
@@ -145,7 +145,9 @@ fn doubling(from: &str, to: &str) -> Result<Vec<String>, String> {
     let read = |text: &str| bytes(text).ok_or_else(|| format!("{text:?} is not a number of bytes"));
     let (from, to) = (read(from)?, read(to)?);
     if from == 0 || from > to {
-        return Err(format!("doubling {from} bytes does not reach {to}"));
+        return Err(format!(
+            "the first value ({from} bytes) must be above 0 and at most the last value ({to} bytes)"
+        ));
     }
     let steps = std::iter::successors(Some(from), |value| value.checked_mul(2));
     Ok(steps.take_while(|value| *value <= to).map(|value| value.to_string()).collect())
@@ -161,7 +163,7 @@ pub fn points(sweeps: &[Sweep]) -> Result<Vec<SweepPoint>, BenchError> {
     for sweep in sweeps {
         let name = sweep.knob.name();
         if points.iter().any(|point| point.contains_key(name)) {
-            let why = "it occurs twice".to_owned();
+            let why = "the setting occurs twice".to_owned();
             return Err(BenchError::Sweep { text: name.to_owned(), why });
         }
         let with = |point: &SweepPoint, value: &String| {

@@ -83,7 +83,7 @@ impl Description {
             };
             if !plain(&one.folder) || !one.equic.as_deref().is_none_or(plain) {
                 let why =
-                    "folders must be absolute, and may contain only letters, digits and /._-+"
+                    "paths of folders must be absolute, and may contain only letters, digits and /._-+"
                         .to_owned();
                 return Err(wrong(name, why));
             }
@@ -283,8 +283,9 @@ struct Session {
 
 impl Session {
     fn start(ssh: &[String], equic: &Path) -> Result<Session, String> {
-        let (program, arguments) =
-            ssh.split_first().ok_or("the command `ssh` of its description is empty")?;
+        let (program, arguments) = ssh
+            .split_first()
+            .ok_or("the command `ssh` in the description of the machine is empty")?;
         let mut command = Command::new(program);
         command.args(arguments).arg(equic).args(["bench", "agent"]);
         // A separate process group, so that Ctrl-C does not reach the agent. This process ends its
@@ -319,7 +320,7 @@ impl Session {
     fn ask(&mut self, request: &Request) -> Result<AgentMessage, String> {
         let mut line = serde_json::to_vec(request).map_err(|error| error.to_string())?;
         line.push(b'\n');
-        let stdin = self.stdin.as_mut().ok_or("the connection is closed")?;
+        let stdin = self.stdin.as_mut().ok_or("the connection to the agent is closed")?;
         // A write to a closed connection fails or succeeds depending on timing, so its error is
         // ignored. The end of the agent's output is reliable: it shows what the agent sent before,
         // or that it sent nothing.
@@ -327,12 +328,17 @@ impl Session {
         match self.answers.recv_timeout(PATIENCE) {
             Ok(AgentMessage::Failed { why }) => Err(why),
             Ok(said) => Ok(said),
-            Err(RecvTimeoutError::Disconnected) => Err("it does not answer".to_owned()),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err("the agent on the machine does not answer".to_owned())
+            }
             Err(RecvTimeoutError::Timeout) => {
                 // After a timeout, the connection is closed. Otherwise, a late answer would be
                 // taken for the answer to the next request.
                 self.stdin = None;
-                Err(format!("it did not answer within {} s", PATIENCE.as_secs()))
+                Err(format!(
+                    "the agent on the machine did not answer within {} s",
+                    PATIENCE.as_secs()
+                ))
             }
         }
     }
@@ -413,7 +419,11 @@ mod tests {
             let mut session = Session::start(&ssh, Path::new("equic")).unwrap();
             session.child.wait().unwrap();
             let why = session.ask(&Request::Settle).unwrap_err();
-            let wanted = if said.contains("why") { "no such CPU" } else { "it does not answer" };
+            let wanted = if said.contains("why") {
+                "no such CPU"
+            } else {
+                "the agent on the machine does not answer"
+            };
             assert_eq!(why, wanted, "{said}");
         }
     }

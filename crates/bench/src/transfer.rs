@@ -136,7 +136,7 @@ pub(crate) fn measure(
 /// Checks that the received file equals the one that was sent.
 fn compare(came: &Path, bytes: u64, sent: &str) -> Result<(), CellError> {
     let Ok(meta) = fs::metadata(came) else {
-        return failed(Failure::Lied, "the client ended successfully, but stored no file");
+        return failed(Failure::Lied, "the client reported success, but stored no file");
     };
     if meta.len() < bytes {
         let why = format!("{} bytes arrived instead of {bytes}", meta.len());
@@ -223,7 +223,10 @@ pub fn set_up(who: &Implementation) -> Result<(), crate::BenchError> {
                 // If killing it fails, the timeout is reported anyway.
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(failed(format!("it did not end within {} s", SETUP.as_secs())));
+                return Err(failed(format!(
+                    "the command did not end within {} s",
+                    SETUP.as_secs()
+                )));
             }
         }
     }

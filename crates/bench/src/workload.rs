@@ -285,7 +285,7 @@ impl Workload {
             return Err((
                 if fewer { Failure::Truncated } else { Failure::Lied },
                 format!(
-                    "{bytes} bytes in {count} completions, instead of {wanted_bytes} in {wanted}"
+                    "the client transferred {bytes} bytes in {count} units of work, instead of {wanted_bytes} bytes in {wanted}"
                 ),
             ));
         }

@@ -44,7 +44,9 @@ impl Clang {
                 Some(version) => Err(format!(
                     "CLANG={program} is clang {version}; the XDP program needs clang {CLANG_MINIMUM} or newer"
                 )),
-                None => Err(format!("CLANG={program} cannot be run, or is not clang")),
+                None => Err(format!(
+                    "CLANG={program} is not a clang that can be run: set CLANG to the path of clang"
+                )),
             };
         }
         let names =

@@ -71,7 +71,7 @@ pub(crate) unsafe fn peer(peer: *const sockaddr, length: socklen_t) -> Result<So
     let length = length as usize;
     let short = |needs: usize| {
         Failure::argument(format!(
-            "the peer's address has {length} bytes, its family needs {needs}"
+            "the peer's address has {length} bytes, but its address family needs {needs}"
         ))
     };
     let family_end = offset_of!(sockaddr, sa_family) + size_of::<sa_family_t>();
@@ -98,7 +98,7 @@ pub(crate) unsafe fn peer(peer: *const sockaddr, length: socklen_t) -> Result<So
             Ok(SocketAddr::new(ip, u16::from_be(v6.sin6_port)))
         }
         other => Err(Failure::argument(format!(
-            "the peer's address family is {other}, neither AF_INET nor AF_INET6"
+            "the peer's address family is {other}, but must be AF_INET or AF_INET6"
         ))),
     }
 }

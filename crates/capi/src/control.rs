@@ -71,7 +71,7 @@ pub unsafe extern "C" fn equic_forget(
             return Ok(());
         }
         let message = format!(
-            "{prefix} is neither denied nor allowed: pass the prefix length with which it was listed"
+            "{prefix} is neither denied nor allowed: pass the same prefix length with which the address was listed"
         );
         Err(Failure::new(equic_error::EQUIC_ERROR_NOT_FOUND, message))
     })

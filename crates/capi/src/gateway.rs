@@ -66,9 +66,7 @@ impl Inner {
             }
             Kind::Connected(_) => Err(Failure::new(
                 equic_error::EQUIC_ERROR_NOT_OWNER,
-                "this process joined the gateway through its socket, where it can only report \
-                 connections: for settings, lists and counters, use `equic gateway` or \
-                 equic_gateway_join",
+                "a process that joined the gateway through its socket can only report connections: for settings, lists and counters, use `equic gateway` or equic_gateway_join",
             )),
         }
     }
@@ -107,7 +105,7 @@ impl Inner {
             Kind::Owned(gateway) => Ok(gateway),
             Kind::Joined(..) | Kind::Connected(_) => Err(Failure::new(
                 equic_error::EQUIC_ERROR_NOT_OWNER,
-                "this process joined the gateway of another process: only that process can attach and detach it",
+                "this process only joined a gateway that another process runs: only that process can attach or detach the gateway",
             )),
         }
     }
@@ -569,7 +567,9 @@ pub unsafe extern "C" fn equic_gateway_service(
         let found = match name {
             Some(name) => ledger.service(name)?,
             None if ledger.service_at(1).is_ok() => {
-                return Err(Failure::argument("the gateway has several services: name one"));
+                return Err(Failure::argument(
+                    "the gateway has several services: pass the name of one of them",
+                ));
             }
             None => ledger.service_at(0)?,
         };

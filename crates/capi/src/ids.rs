@@ -146,7 +146,7 @@ pub unsafe extern "C" fn equic_ids_generate(
         let expected = ids.length();
         if id.is_null() || length != expected {
             return Err(Failure::argument(format!(
-                "the connection IDs have {expected} bytes: pass this length"
+                "the connection IDs of this generator have {expected} bytes: pass this length"
             )));
         }
         let made = match &ids.0 {
@@ -190,8 +190,7 @@ pub unsafe extern "C" fn equic_ids_set_ring(
         // SAFETY: the caller follows the pointer rules in equic.h.
         let (ids, ring) = unsafe { (handle(ids, "ids")?, handle(ring, "ring")?) };
         let Maker::Copy(generator) = &ids.0 else {
-            let message =
-                "these connection IDs use the keys of a gateway, which change automatically";
+            let message = "cannot replace the ring: this generator follows the keys of a gateway. Use equic_ids_set_ring only with a generator of equic_ids_new";
             return Err(Failure::argument(message));
         };
         generator.set_ring(ring.keys()?.into_owned());

@@ -163,7 +163,7 @@ unsafe fn read(options: *const equic_options) -> Result<equic_options> {
         // SAFETY: `index` is below `size`.
         if unsafe { options.cast::<u8>().add(index).read() } != 0 {
             return Err(Failure::argument(
-                "the options have a field that this library does not know: install the libequic that the program was built with",
+                "the options have a field that this library does not know: install the version of libequic with which the program was built",
             ));
         }
     }
@@ -192,7 +192,7 @@ pub(crate) unsafe fn to_config(options: *const equic_options) -> Result<(Config,
     match text(options.listen, "listen")? {
         Some(listen) => service.listen = listeners(listen)?,
         None if options.port == 0 => {
-            return Err(Failure::argument("`port` is 0: set it, or `listen`"));
+            return Err(Failure::argument("neither `port` nor `listen` is set: set one of them"));
         }
         None => {}
     }
@@ -218,7 +218,11 @@ pub(crate) unsafe fn to_config(options: *const equic_options) -> Result<(Config,
 fn listeners(text: &str) -> Result<Vec<Listen>> {
     let words = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
     let listen = words.map(|word| parse(word, "listen")).collect::<Result<Vec<Listen>>>()?;
-    if listen.is_empty() { Err(Failure::argument("`listen` names no port")) } else { Ok(listen) }
+    if listen.is_empty() {
+        Err(Failure::argument("`listen` contains no port: write, for example, \"443\""))
+    } else {
+        Ok(listen)
+    }
 }
 
 fn rate(text: Option<&str>, name: &str) -> Result<Rate> {
@@ -244,7 +248,7 @@ pub(crate) fn policy(number: c_int) -> Result<Policy> {
         STRICT => Ok(Policy::Strict),
         UNDERWAY => Ok(Policy::Underway),
         other => Err(Failure::argument(format!(
-            "{other} is not a policy: use EQUIC_POLICY_NEW, EQUIC_POLICY_UNDERWAY or EQUIC_POLICY_STRICT"
+            "{other} is not a valid policy: use EQUIC_POLICY_NEW, EQUIC_POLICY_UNDERWAY or EQUIC_POLICY_STRICT"
         ))),
     }
 }
@@ -261,7 +265,7 @@ pub(crate) fn mode(number: c_int, configured: Mode) -> Result<Mode> {
         NATIVE => Ok(Mode::Native),
         GENERIC => Ok(Mode::Generic),
         other => Err(Failure::argument(format!(
-            "{other} is not a mode: use EQUIC_MODE_CONFIGURED, EQUIC_MODE_AUTO, EQUIC_MODE_NATIVE or EQUIC_MODE_GENERIC"
+            "{other} is not a valid mode: use EQUIC_MODE_CONFIGURED, EQUIC_MODE_AUTO, EQUIC_MODE_NATIVE or EQUIC_MODE_GENERIC"
         ))),
     }
 }

@@ -123,7 +123,11 @@ pub(crate) unsafe fn bytes_at<'a>(bytes: *const u8, length: usize, name: &str) -
 unsafe fn id_at(bytes: *const u8, length: usize, name: &str) -> Result<ConnectionId> {
     // SAFETY: the caller upholds the `# Safety` section of this function.
     let bytes = unsafe { bytes_at(bytes, length, name) }?;
-    ConnectionId::new(bytes).map_err(|_| Failure::argument(format!("`{name}` has over 20 bytes")))
+    ConnectionId::new(bytes).map_err(|_| {
+        Failure::argument(format!(
+            "`{name}` has more than 20 bytes, which is the maximum for a connection ID"
+        ))
+    })
 }
 
 /// Writes the handle that `make` returns to `place`, or NULL if `make` fails.
@@ -135,7 +139,7 @@ pub(crate) unsafe fn give_handle<T>(
     make: impl FnOnce() -> Result<T>,
 ) -> Result<()> {
     if place.is_null() {
-        return Err(Failure::argument("the place for the handle is NULL"));
+        return Err(Failure::argument("the pointer to the place for the new handle is NULL"));
     }
     // SAFETY: the pointer is not NULL, and the caller upholds the `# Safety` section of this
     // function.
@@ -224,7 +228,7 @@ pub unsafe extern "C" fn equic_ring_write(
         // SAFETY: the caller follows the pointer rules in equic.h.
         let ring = unsafe { handle(ring, "ring") }?;
         if bytes.is_null() || length < KeyRing::LEN {
-            return Err(Failure::argument("a ring needs room for 128 bytes"));
+            return Err(Failure::argument("the buffer for a ring needs room for 128 bytes"));
         }
         let content = ring.keys()?.to_bytes();
         // SAFETY: equic.h requires that `bytes` has room for the ring.
@@ -320,7 +324,7 @@ pub unsafe extern "C" fn equic_retry_seal(
             )
         };
         if token.is_null() || token_room < RetryToken::LEN {
-            return Err(Failure::argument("a Retry token needs room for 80 bytes"));
+            return Err(Failure::argument("the buffer for a Retry token needs room for 80 bytes"));
         }
         let sealed = RetryToken::new(client, original, retry, ring.now()).seal(&ring)?;
         // SAFETY: equic.h requires that `token` has room for the sealed token.

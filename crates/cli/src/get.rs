@@ -34,8 +34,8 @@ pub(crate) struct Args {
     /// https://HOST[:PORT]/PATH
     #[arg(required = true, value_name = "URL")]
     urls: Vec<String>,
-    /// Write the body to a file, or bodies into a directory under their own names; `-` is standard
-    /// output, which is the default
+    /// File for the response body, or directory for the bodies of several URLs, each under the name
+    /// from its URL; `-` is standard output [default: -]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Count the bytes of the body and discard it
@@ -44,7 +44,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     trust: TrustArgs,
     /// Start with QUIC version 1 and offer the server version 2 (RFC 9369). If the server does not
-    /// support it, this costs one more round trip. By default, only version 1 is used
+    /// support version negotiation, this can cost one more round trip. By default, only version 1
+    /// is used
     #[arg(long)]
     upgrade_to_v2: bool,
     #[command(flatten)]
@@ -52,33 +53,33 @@ pub(crate) struct Args {
     /// Send packets to this address instead of the one of the URL's host
     #[arg(long, value_name = "ADDR:PORT")]
     connect: Option<SocketAddr>,
-    /// Send from this address
+    /// Send packets from this local address
     #[arg(long, value_name = "ADDR")]
     from: Option<IpAddr>,
-    /// Open another path from this address of an interface, or with `all` from each interface that
-    /// is up, and use all at once (RFC 10069), if the server accepts several paths. A path is
+    /// Open an additional path from this local address, or with `all` one from each interface that
+    /// is up, and use all paths at once (RFC 10069), if the server accepts several paths. A path is
     /// closed when its interface goes down, and opened when an interface comes up; --path may be
-    /// given up to seven times. With ADDR,cost=N, plugins of this client (for example weighted)
-    /// read N as the cost of the path
+    /// given up to seven times. ADDR,cost=N sets the cost of the path, which plugins of this client
+    /// (for example weighted) can read
     #[arg(long, value_name = "ADDR[,cost=N]|all")]
     path: Vec<PathFrom>,
-    /// Print a line for each packet on standard error
+    /// Print a line for each packet to standard error
     #[arg(long)]
     trace: bool,
-    /// Fetch the first URL of each server on a separate connection, and request the others in the
-    /// first packets of a second one (0-RTT), if the server permits it. An attacker who records
-    /// these packets can make the server answer them again. The session is stored in memory until
-    /// this command ends
+    /// Fetch the first URL of each server on one connection, and request the server's other URLs in
+    /// the first packets of a second connection (0-RTT), if the server permits that. An attacker
+    /// who records these packets can make the server answer these requests again. The TLS session
+    /// is kept in memory until this command ends
     #[arg(long = "0rtt")]
     early: bool,
-    /// Timeout for a handshake, and for a whole response
+    /// Timeout of a handshake, and of a complete response
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "30s")]
     timeout: Duration,
     #[command(flatten)]
     exchange: ExchangeArgs,
     /// Print one JSON line per URL (schema equic.get/1, or equic.get.error/1 if its body is
-    /// incomplete). Also print one per plugin that was offered or given with --plugin, with its
-    /// counters (equic.get.plugin/1). The body goes to a file or is discarded
+    /// incomplete), and one per plugin that was offered or given with --plugin, with its counters
+    /// (equic.get.plugin/1). The body is written to a file or discarded
     #[arg(long)]
     json: bool,
 }
@@ -391,11 +392,13 @@ impl Place {
             Some(path) => Place::File(path.clone()),
         };
         if args.json && matches!(place, Place::Stdout) {
-            return Err(Failure::usage("--json and the body cannot both go to standard output"));
+            return Err(Failure::usage(
+                "JSON and the body cannot both go to standard output: give a file with --output, or use --discard",
+            ));
         }
         if args.urls.len() > 1 && matches!(place, Place::File(_)) {
             return Err(Failure::usage(
-                "several URLs cannot be written to one file: give a directory",
+                "several bodies cannot be written to one file: give a directory with --output",
             ));
         }
         if matches!(place, Place::Directory(_)) {
@@ -439,11 +442,15 @@ fn only_server(urls: &[String]) -> Option<String> {
 /// Returns the server whose plugins may be cached, or the reason why no cache may be used.
 fn cache_of(args: &Args) -> CacheOf {
     let Some(server) = only_server(&args.urls) else {
-        return CacheOf::Nobody("give URLs of one server");
+        return CacheOf::Nobody(
+            "plugins can only be cached for one server: give URLs of a single server",
+        );
     };
     match args.trust.authenticated(&server) {
         Some(server) => CacheOf::Peer(server),
-        None => CacheOf::Nobody("with --insecure, the server is not authenticated"),
+        None => CacheOf::Nobody(
+            "plugins cannot be cached, because --insecure does not authenticate the server",
+        ),
     }
 }
 
@@ -459,7 +466,7 @@ fn report_plugins(plugins: &[Standing], left_out: u64, json: bool) -> Result {
     }
     if left_out > 0 {
         output::notice(format_args!(
-            "{left_out} more plugins of servers have ended, and are not listed"
+            "{left_out} more plugins that servers offered have ended, and are not listed"
         ));
     }
     Ok(())

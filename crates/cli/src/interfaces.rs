@@ -44,10 +44,14 @@ impl FromStr for PathFrom {
             None => (text, 0),
             Some((address, option)) => {
                 let cost = option.strip_prefix("cost=").and_then(|cost| cost.parse().ok());
-                (address, cost.ok_or("only cost=NUMBER may follow the address")?)
+                (
+                    address,
+                    cost.ok_or("invalid option after the address: only cost=NUMBER is permitted")?,
+                )
             }
         };
-        let address = address.parse().map_err(|_| "it is neither an address nor `all`")?;
+        let address =
+            address.parse().map_err(|_| "the value is neither an IP address nor `all`")?;
         Ok(PathFrom::Address(address, cost))
     }
 }
@@ -110,7 +114,7 @@ impl Follower {
             }
         }
         let listener = Listener::open(GROUPS).map_err(|error| {
-            Failure::because("cannot subscribe to changes of interfaces", error)
+            Failure::because("cannot subscribe to changes of network interfaces", error)
         })?;
         Ok(Follower { paths, listener, seen: BTreeSet::new() })
     }
@@ -120,7 +124,7 @@ impl Follower {
         loop {
             match getifaddrs() {
                 Ok(all) => client.set_paths(self.choose(&addresses(all))),
-                Err(error) => tracing::warn!(%error, "interfaces cannot be listed"),
+                Err(error) => tracing::warn!(%error, "cannot list the network interfaces"),
             }
             self.listener.ready().await;
             // Discard the messages. They only mean that addresses and routes must be read again.

@@ -31,7 +31,7 @@ use failure::Result;
 #[derive(Parser)]
 #[command(name = "equic", version = equic_console::version(), max_term_width = 80)]
 #[command(
-    after_help = "Exit: 0 done, 1 failed, 2 wrong usage. EQUIC_LOG=debug: logs on standard error."
+    after_help = "Exit status: 0 done, 1 failed, 2 wrong usage. EQUIC_LOG=debug: logs to stderr"
 )]
 struct Equic {
     #[command(subcommand)]
@@ -41,7 +41,7 @@ struct Equic {
 #[derive(Subcommand)]
 #[expect(clippy::large_enum_variant, reason = "there is one value, in `main`")]
 enum Command {
-    /// Drop abusive traffic to a QUIC server in the kernel
+    /// Drop abusive traffic to a QUIC server, in the kernel
     #[command(subcommand)]
     Gateway(gateway::Command),
     /// Serve files over HTTP/3, and report connections to a gateway

@@ -24,10 +24,10 @@ pub struct Manual {
 /// Prints one page, or writes all of them.
 #[derive(clap::Args)]
 pub struct Pages {
-    /// The words of the command [default: the program itself]
+    /// Words of the subcommand [default: the program itself]
     #[arg(value_name = "COMMAND", conflicts_with = "out")]
     command: Vec<String>,
-    /// Write the pages of all commands into this directory
+    /// Directory into which to write the pages of all commands
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -35,7 +35,7 @@ pub struct Pages {
 /// Prints a script with completions of this command's arguments for a shell.
 #[derive(clap::Args)]
 pub struct Completions {
-    /// The shell
+    /// Shell for which to print completions
     #[arg(value_enum)]
     shell: Shell,
 }
@@ -84,7 +84,7 @@ fn find<'a>(
         let part = command.find_subcommand(name).ok_or_else(|| {
             let program = program.get_name();
             Failure::usage(format!(
-                "there is no command `{program} {}`: `{program} --help` lists them",
+                "there is no command `{program} {}`: `{program} --help` lists all commands",
                 path.join(" ")
             ))
         })?;

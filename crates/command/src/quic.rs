@@ -20,18 +20,19 @@ pub struct QuicArgs {
     /// Scheduler that chooses the path of each packet, if there are several
     #[arg(long, value_enum, value_name = "SCHEDULER", default_value = "lowest-rtt")]
     scheduler: SchedulerName,
-    /// Append TLS secrets to this file, for packet analysers: anyone who has it can decrypt the
-    /// connections
+    /// File to which TLS secrets are appended, for packet analysers. Anyone who has this file can
+    /// decrypt the connections
     #[arg(long, value_name = "FILE")]
     keylog: Option<PathBuf>,
-    /// Write a qlog file for each connection into this folder
+    /// Folder into which a qlog file is written for each connection
     #[arg(long, value_name = "DIR")]
     qlog_dir: Option<PathBuf>,
-    /// End a qlog file with a note at this size, such as 100MB
+    /// Maximum size of a qlog file, such as 100MB. At this size, a note ends the file
     #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "qlog_dir")]
     qlog_max: Option<u64>,
-    /// Attach this plugin (.qplug) to each connection; may be given several times. If it fails on a
-    /// connection, the connection continues without it, and the command's exit code is 1
+    /// Plugin (.qplug) to attach to each connection; may be given several times. If the plugin
+    /// fails on a connection, the connection continues without the plugin, and the exit code of the
+    /// command is 1
     #[arg(long, value_name = "FILE")]
     plugin: Vec<PathBuf>,
 }
@@ -47,27 +48,27 @@ impl Drop for Flush {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Algorithm {
-    /// RFC 9002
+    /// NewReno of RFC 9002
     Newreno,
-    /// RFC 9438 with HyStart++
+    /// CUBIC of RFC 9438, with HyStart++
     Cubic,
-    /// Version 3
+    /// BBR version 3
     Bbr,
-    /// RFC 6356: NewReno, coupled over all paths of a connection
+    /// LIA of RFC 6356: NewReno, coupled over all paths of a connection
     Lia,
-    /// Like lia, but leaves congested paths faster
+    /// OLIA: like lia, but moves traffic away from congested paths faster
     Olia,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum SchedulerName {
-    /// The path with the lowest round-trip time among those with room
+    /// Use the path with the lowest round-trip time among the paths with room
     LowestRtt,
-    /// All paths with room in turn, one packet each
+    /// Use all paths with room round-robin, one packet each
     RoundRobin,
-    /// The first path. Another one is used only while the first does not work
+    /// Use the first path, and another path only while the first path does not work
     Backup,
-    /// Every packet on each path with room
+    /// Send every packet on each path with room
     Redundant,
 }
 
@@ -96,7 +97,7 @@ impl QuicArgs {
         }
         if matches!(self.congestion, Algorithm::Lia | Algorithm::Olia) {
             output::notice(format_args!(
-                "--congestion lia and olia couple several paths, and behave like NewReno on one: {more} permits more"
+                "--congestion lia and olia couple several paths, and behave like NewReno with a single path: {more} permits more paths"
             ));
         }
         Ok(())
@@ -140,7 +141,7 @@ impl QuicArgs {
 pub fn qlog_folder(folder: &Path) -> Result<QlogFolder> {
     QlogFolder::open(folder).map_err(|error| {
         let what = format!("cannot write qlog files into {}", folder.display());
-        Failure::because(what, format_args!("{error}; it must be a folder that you may write to"))
+        Failure::because(what, format_args!("{error}; give a folder to which this user may write"))
     })
 }
 

@@ -9,14 +9,14 @@ use equic_http3::{Fingerprint, Trust};
 #[derive(Args)]
 #[group(multiple = false)]
 pub struct TrustArgs {
-    /// Accept any certificate
+    /// Accept any certificate of the server
     #[arg(long)]
     insecure: bool,
-    /// Trust the certificates in this PEM file: that of a CA, or of the server itself if it is not
-    /// a CA certificate
+    /// PEM file with trusted certificates: that of a CA, or the server's own certificate if it is
+    /// not a CA certificate
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Accept the certificate with this SHA-256 fingerprint, which `equic serve` prints
+    /// Accept only the certificate with this SHA-256 fingerprint, which `equic serve` prints
     #[arg(long, value_name = "FINGERPRINT")]
     pin: Option<Fingerprint>,
 }

@@ -34,7 +34,7 @@ impl Envelope {
 pub fn created() -> Result<Timestamp> {
     Timestamp::new(SystemTime::now()).ok_or_else(|| {
         Failure::new("the clock of this machine is before 1970 or after 9999")
-            .help("`date` shows it, and `date --set` sets it")
+            .help("check the clock with `date`, and set it with `date --set`")
     })
 }
 

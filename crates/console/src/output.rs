@@ -135,7 +135,7 @@ pub enum LogFormat {
     Json,
     /// Lines of text
     Text,
-    /// Nothing
+    /// Print nothing
     #[default]
     Off,
 }

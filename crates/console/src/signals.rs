@@ -107,7 +107,7 @@ pub fn runtime(threads: Option<usize>) -> Result<tokio::runtime::Runtime> {
         .and_then(|file| (1..DESCRIPTORS).map(|_| file.try_clone()).collect::<Result<Vec<_>, _>>());
     let missing = files.err().filter(|error| descriptors(&error.to_string()).is_some());
     if let Some(error) = missing {
-        return Err(Failure::because("cannot start the runtime", error));
+        return Err(Failure::because("cannot start the asynchronous runtime", error));
     }
     let mut builder = match threads {
         Some(1) => tokio::runtime::Builder::new_current_thread(),
@@ -119,5 +119,5 @@ pub fn runtime(threads: Option<usize>) -> Result<tokio::runtime::Runtime> {
     builder
         .enable_all()
         .build()
-        .map_err(|error| Failure::because("cannot start the runtime", error))
+        .map_err(|error| Failure::because("cannot start the asynchronous runtime", error))
 }

@@ -88,10 +88,19 @@ impl Ended {
 
     /// Returns the value with this name in the last line of the process.
     pub(crate) fn reported<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
-        let missing = || Failure::new(format!("a part ended without its {name} ({})", self.status));
+        let missing = || {
+            Failure::new(format!(
+                "a process of the experiment ended without printing its {name} ({})",
+                self.status
+            ))
+        };
         let (_, done) = self.event("done").ok_or_else(missing)?;
-        serde_json::from_value(done[name].clone())
-            .map_err(|error| Failure::because(format_args!("the {name} is invalid"), error))
+        serde_json::from_value(done[name].clone()).map_err(|error| {
+            Failure::because(
+                format_args!("a process of the experiment printed an invalid {name}"),
+                error,
+            )
+        })
     }
 }
 
@@ -153,7 +162,7 @@ impl Part {
                 Ok(Line::Event(_, value)) if value["event"] == "ready" => return Ok(value),
                 Ok(line) => self.keep(line),
                 Err(RecvTimeoutError::Timeout) if patience.lasts() => {}
-                Err(RecvTimeoutError::Timeout) => return Err(self.late("was not ready")),
+                Err(RecvTimeoutError::Timeout) => return Err(self.late("did not become ready")),
                 Err(RecvTimeoutError::Disconnected) => return Err(self.dead()),
             }
         }
@@ -258,7 +267,7 @@ impl Part {
     fn last_words(&self) -> String {
         let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         if errors.is_empty() {
-            return "; it printed no errors".to_owned();
+            return "; the process printed no errors".to_owned();
         }
         let lines: Vec<&str> = errors.iter().map(String::as_str).collect();
         format!("; its last errors:\n  {}", lines.join("\n  "))

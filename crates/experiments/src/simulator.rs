@@ -14,8 +14,8 @@ const PROGRAM: &str = "equic-sim";
 pub fn program() -> Result<PathBuf> {
     equic_console::program::find(PROGRAM).ok_or_else(|| {
         Failure::new(format!(
-            "simulations need the program {PROGRAM}, which is neither in the folder of this program nor in PATH"
+            "the experiment needs the program {PROGRAM} for simulations, but it is neither in the folder of this program nor in PATH"
         ))
-        .help("build both with `make build`, or install the Debian package equic-lab")
+        .help("build all programs with `make build`, or install the Debian package equic-lab")
     })
 }

@@ -12,7 +12,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     /// The kernel refused the operation because the process lacks a capability.
-    #[error("{doing} is not permitted{}: run as root (sudo), or give the program {needs}", missing(.lacking))]
+    #[error("{doing} is not permitted{}: run as root (sudo), or give the command {needs}", missing(.lacking))]
     NotPermitted {
         /// The operation that was tried, as text.
         doing: String,
@@ -22,7 +22,7 @@ pub enum Error {
         lacking: Vec<&'static str>,
     },
     /// This network namespace has no interface with this name.
-    #[error("no network interface `{name}` in this network namespace{}: `ip link` lists the interfaces", did_you_mean(.similar))]
+    #[error("there is no network interface `{name}` in this network namespace{}: `ip link` lists the interfaces", did_you_mean(.similar))]
     NoSuchInterface {
         /// The name as the caller gave it.
         name: String,
@@ -53,7 +53,7 @@ pub enum Error {
     },
     /// The driver cannot run the XDP program, and the caller asked for native mode.
     #[error(
-        "the driver of `{interface}` refuses the program in native mode ({source}): use mode `generic` or `auto`"
+        "the driver of `{interface}` refuses the XDP program in native mode ({source}): use the mode `generic` or `auto`"
     )]
     NativeRefused {
         /// The interface's name.
@@ -112,15 +112,14 @@ pub enum Error {
     NoGateway,
     /// Gateways are running, but only in other network namespaces.
     #[error(
-        "no gateway runs in this network namespace; in others: {}. Choose one with `--gateway NAME`, or run this in \
-         its namespace (`nsenter --net=/run/netns/NAME`)", .elsewhere.join(", ")
+        "no gateway runs in this network namespace. In other namespaces run: {}. Choose one with `--gateway NAME`, or run this command in the gateway's namespace (`nsenter --net=/run/netns/NAME`)", .elsewhere.join(", ")
     )]
     NoGatewayHere {
         /// The gateways in other network namespaces.
         elsewhere: Vec<String>,
     },
     /// Gateways are running, but none matches the selector.
-    #[error("no gateway matches `{selector}`; running: {}", .running.join(", "))]
+    #[error("no gateway matches `{selector}`; these gateways are running: {}", .running.join(", "))]
     NoSuchGateway {
         /// The selector as the caller gave it: an interface, a name, or a program ID.
         selector: String,
@@ -128,15 +127,14 @@ pub enum Error {
         running: Vec<String>,
     },
     /// Several gateways match, and the caller did not choose one of them.
-    #[error("several gateways match: choose one by interface, name or program id: {}", .running.join(", "))]
+    #[error("several gateways match; choose one by interface, name or program id: {}", .running.join(", "))]
     ManyGateways {
         /// The running gateways.
         running: Vec<String>,
     },
     /// A change failed half way, and undoing its first part failed, too.
     #[error(
-        "{error}; the earlier changes could not be undone ({undo}): restart the gateway, or reload a valid \
-         configuration"
+        "{error}. A part of the change stays in force, because it could not be undone ({undo}): restart the gateway, or reload a valid configuration"
     )]
     NotUndone {
         /// The error that stopped the change half way.
@@ -192,7 +190,7 @@ pub enum Error {
     /// The gateway that is pinned in the directory has another value of a setting that cannot
     /// change while a gateway runs.
     #[error(
-        "the gateway pinned at `{0}` cannot continue with this configuration: {why}. Change that back, or run `equic gateway detach --pin {0}` and start the gateway again", .path.display()
+        "the gateway pinned at `{0}` cannot continue with this configuration: {why}. Change these settings back, or run `equic gateway detach --pin {0}` and start the gateway again", .path.display()
     )]
     PinMismatch {
         /// The directory.
@@ -204,7 +202,7 @@ pub enum Error {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The gateway has no service with this name or number.
-    #[error("no service `{name}`{}; there are: {}", did_you_mean(.similar), .known.join(", "))]
+    #[error("the gateway has no service `{name}`{}; its services are {}", did_you_mean(.similar), .known.join(", "))]
     NoSuchService {
         /// The name or number as the caller gave it.
         name: String,
@@ -215,7 +213,7 @@ pub enum Error {
     },
     /// All slots for servers' ledgers are in use.
     #[error(
-        "all {slots} server slots of this gateway are in use: end a server (`equic gateway status` lists them)"
+        "all {slots} server slots of this gateway are in use: end a server (`equic gateway status` lists the servers)"
     )]
     NoFreeLedger {
         /// Number of slots for servers.
@@ -223,7 +221,7 @@ pub enum Error {
     },
     /// The deny and allow lists of the address family are full.
     #[error(
-        "the deny/allow list for IPv{family} is full ({entries} entries): remove entries, or start the gateway with a larger `acl_entries`"
+        "the deny and allow lists are full ({entries} IPv{family} entries): remove entries, or start the gateway with a larger `acl_entries`"
     )]
     ListFull {
         /// The address family: 4 or 6.
@@ -234,7 +232,7 @@ pub enum Error {
     /// There are more entries than the deny and allow lists of the address family can hold. Nothing
     /// was changed.
     #[error(
-        "{needed} IPv{family} entries do not fit into the deny/allow list of {entries}: start the gateway with `acl_entries` of {needed} or more"
+        "the deny and allow lists have room for {entries} IPv{family} entries, but {needed} are needed: start the gateway with `acl_entries` of {needed} or more"
     )]
     ListTooLong {
         /// The address family: 4 or 6.
@@ -246,7 +244,7 @@ pub enum Error {
     },
     /// The configuration has more single listening addresses than the running gateway has room for.
     #[error(
-        "the gateway has room for only {entries} single listening addresses: restart it to get room for more"
+        "the running gateway has room for only {entries} listening addresses: restart the gateway to get room for more"
     )]
     ListenersFull {
         /// Maximum number of single listening addresses.
@@ -254,7 +252,7 @@ pub enum Error {
     },
     /// Another process is capturing packets of this gateway.
     #[error(
-        "process {pid} is already capturing packets of this gateway: end it first (if it was killed, wait for two seconds)"
+        "process {pid} is already capturing packets of this gateway: end that process first (if it was killed, wait for two seconds)"
     )]
     CaptureTaken {
         /// ID of the capturing process, in its own pid namespace.
@@ -386,8 +384,7 @@ fn ways_out(name: &Option<String>, interface: &str) -> String {
     let stop = match name.as_deref() {
         Some("xdp_dispatcher") => {
             return format!(
-                "it is libxdp's dispatcher, which calls other programs (`xdp-loader status {interface}` lists them) and cannot \
-                 call the gateway. `xdp-loader unload {interface} --all` detaches it and these programs. Move other packet processing behind the gateway, to tc or nftables"
+                "the program is libxdp's dispatcher, which calls other XDP programs (`xdp-loader status {interface}` lists them) but cannot call the gateway. Detach all of them with `xdp-loader unload {interface} --all`, and move their packet processing behind the gateway, to tc or nftables"
             );
         }
         Some(crate::PROGRAM_NAME) => {
@@ -431,7 +428,10 @@ mod tests {
         let said = busy(crate::PROGRAM_NAME).to_string();
         assert!(said.contains("`equic gateway detach --gateway eth0`"), "{said}");
         let said = busy("xdp_dispatcher").to_string();
-        assert!(said.contains("(`xdp_dispatcher`, id 42): it is libxdp's dispatcher"), "{said}");
+        assert!(
+            said.contains("(`xdp_dispatcher`, id 42): the program is libxdp's dispatcher"),
+            "{said}"
+        );
         assert!(said.contains("`xdp-loader unload eth0 --all`"), "{said}");
     }
 }

@@ -44,7 +44,7 @@ pub fn read_regular_text(path: &Path, longest: u64) -> io::Result<String> {
 fn check(metadata: &Metadata, longest: u64) -> io::Result<()> {
     if !metadata.is_file() {
         let what = kind(metadata.file_type());
-        let why = format!("it is {what}: give the path of a regular file");
+        let why = format!("the path names {what}: give the path of a regular file");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     if metadata.len() > longest { Err(too_long(longest)) } else { Ok(()) }
@@ -52,8 +52,8 @@ fn check(metadata: &Metadata, longest: u64) -> io::Result<()> {
 
 fn too_long(longest: u64) -> io::Error {
     let why = match longest >> 20 {
-        0 => format!("it is longer than {longest} bytes"),
-        megabytes => format!("it is longer than {megabytes} MiB"),
+        0 => format!("the file is longer than {longest} bytes, which is the maximum"),
+        megabytes => format!("the file is longer than {megabytes} MiB, which is the maximum"),
     };
     io::Error::new(io::ErrorKind::FileTooLarge, why)
 }
@@ -68,7 +68,7 @@ fn kind(kind: FileType) -> &'static str {
     } else if kind.is_char_device() || kind.is_block_device() {
         "a device"
     } else {
-        "not a regular file"
+        "a special file"
     }
 }
 
@@ -97,7 +97,10 @@ mod tests {
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
             assert!(error.to_string().contains(kind), "{error}");
         }
-        assert_eq!(refused(&at("file")).to_string(), "it is longer than 4 bytes");
+        assert_eq!(
+            refused(&at("file")).to_string(),
+            "the file is longer than 4 bytes, which is the maximum"
+        );
         assert_eq!(refused(&at("none")).kind(), io::ErrorKind::NotFound);
         std::fs::write(at("file"), [0xff]).unwrap();
         assert!(read_regular_text(&at("file"), 5).is_err());

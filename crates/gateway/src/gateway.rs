@@ -205,9 +205,7 @@ impl Gateway {
                 let fd = self.link(ifindex, true);
                 let notice = loses.then(|| {
                     format!(
-                        "the other end of the veth interface `{interface}` receives the gateway's answers to clients \
-                         only if it has an XDP program or GRO (`ethtool -K ... gro on`); in generic mode it \
-                         receives them in any case"
+                        "the other end of the veth interface `{interface}` receives the gateway's answers to clients only if that end has an XDP program or GRO (`ethtool -K ... gro on`): turn on GRO there, or use generic mode, in which it always receives them"
                     )
                 });
                 (fd.map_err(|e| native_error(interface, ifindex, e))?, true, notice)
@@ -218,7 +216,7 @@ impl Gateway {
                 Some(format!(
                     "`{interface}` is a veth interface, and a service answers clients (retry, version_negotiation \
                      or stateless_reset): attached in generic mode, because in native mode the other end receives \
-                     such answers only if it has an XDP program or GRO (to use native mode anyway: mode = \"native\")"
+                     such answers only if it has an XDP program or GRO (`mode = \"native\"` attaches in native mode anyway)"
                 )),
             ),
             Mode::Generic => (self.generic_link(interface, ifindex)?, false, None),
@@ -497,7 +495,7 @@ fn check_link(interface: &str) -> Result<()> {
         LinkHeader::Other(kind) => Err(Error::LinkRefused {
             interface: interface.to_owned(),
             why: format!(
-                "its packets (link type {kind}) begin neither with an Ethernet header nor with an IP header \
+                "the interface's packets (link type {kind}) begin neither with an Ethernet header nor with an IP header \
                  (like those of tun, WireGuard and PPP interfaces): use an interface of another type"
             ),
         }),

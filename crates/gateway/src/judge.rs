@@ -110,10 +110,10 @@ impl Gateway {
     ) -> Result<TestRun> {
         let bad = |why| Error::BadPacket { length: frame.len(), why };
         if frame.len() < SHORTEST {
-            return Err(bad("an Ethernet frame has at least 14 bytes"));
+            return Err(bad("an Ethernet frame must have at least 14 bytes"));
         }
         if frame.len() > LONGEST {
-            return Err(bad("a frame has at most 65,599 bytes"));
+            return Err(bad("a frame must have at most 65,599 bytes"));
         }
         if let Some(original) = self.original() {
             original

@@ -146,11 +146,13 @@ impl Control {
         let failed =
             |why: &str| Error::system("changing the gateway's keys", io::Error::other(why));
         let Some(notes) = self.maps().notes.as_ref().map(Shared::pointer) else {
-            return Err(failed("it has no map `equic_notes`"));
+            return Err(failed(
+                "the running program has no map `equic_notes`, so it belongs to another release",
+            ));
         };
         if !self.owner().alive {
             return Err(failed(
-                "no process manages the gateway: start `equic gateway run` with the same `pin` first",
+                "no process manages the gateway: first start `equic gateway run` with the same `pin`",
             ));
         }
         atomic!(AtomicU32, notes, keys_how[how as usize]).store(1, Release);
@@ -158,13 +160,13 @@ impl Control {
         let until = Instant::now() + PATIENCE;
         while atomic!(AtomicU64, notes, keys_done).load(Acquire) < number {
             if Instant::now() > until {
-                return Err(failed("the process that manages it does not answer"));
+                return Err(failed("the process that manages the gateway does not answer"));
             }
             std::thread::sleep(POLL / 5);
         }
         if atomic!(AtomicU64, notes, keys_failed).load(Acquire) >= number {
             return Err(failed(
-                "it keeps its keys, because it could not distribute new ones: see the log of its process",
+                "the gateway keeps its old keys, because it could not distribute new ones: see the log of the process that manages the gateway",
             ));
         }
         Ok(())
@@ -229,8 +231,7 @@ fn write_for(readers: Option<&Metadata>, path: &Path, ring: &KeyRing) -> Result<
         give(&file, readers).map_err(|error| {
             let (uid, gid) = (readers.uid(), readers.gid());
             failed(io::Error::other(format!(
-                "it belongs to user {uid} and group {gid} with mode {:o}, and the gateway cannot give a new \
-                 file to them ({error}): run the gateway and the server as the same user",
+                "the old file belongs to user {uid} and group {gid} and has mode {:o}, but the gateway cannot set the same owner, group and mode on a new file ({error}): run the gateway and the server as the same user",
                 readers.mode() & 0o777
             )))
         })?;
@@ -382,7 +383,7 @@ impl KeyKeeper {
     fn answer(&self, number: u64, done: &Result<()>) {
         let Some(notes) = self.control.maps().notes.as_ref().map(Shared::pointer) else { return };
         if let Err(error) = done {
-            tracing::warn!(%error, "the keys were not changed");
+            tracing::warn!(%error, "the keys of tokens and connection IDs were not changed");
             atomic!(AtomicU64, notes, keys_failed).store(number, Release);
         }
         atomic!(AtomicU64, notes, keys_done).store(number, Release);
@@ -397,7 +398,7 @@ impl KeyKeeper {
         match &step {
             Ok(Rotation::Announced(_)) => {}
             Ok(Rotation::Advanced(epoch)) => {
-                tracing::debug!(epoch = epoch.number(), "a new key is used");
+                tracing::debug!(epoch = epoch.number(), "the gateway now uses a new key");
             }
             Err(error) => tracing::warn!(%error, "the keys of Retry tokens were not changed"),
         }
@@ -410,7 +411,7 @@ impl KeyKeeper {
 
     fn put_in_force(&self, ring: &KeyRing) {
         if let Some(Err(error)) = self.rotation.as_ref().map(|file| file.note(ring)) {
-            tracing::warn!(%error, "the number of the key rotation cannot be written");
+            tracing::warn!(%error, "cannot save the number of the key rotation");
         }
         self.control.set_key_ring(ring);
     }
@@ -447,14 +448,14 @@ impl KeyKeeper {
         {
             // The failure is tolerable. Readers of the old file know the new key, and the XDP
             // program drops tokens of the other keys before they reach a server.
-            tracing::warn!(%error, "the key file still has keys that were withdrawn");
+            tracing::warn!(%error, "cannot rewrite the key file, so it still contains withdrawn keys");
         }
         let until = sys::monotonic_ns().saturating_add(nanos(REPLACING));
         atomic!(AtomicU64, self.control.maps().control.pointer(), older_ids_until_ns)
             .store(until, Release);
         self.put_in_force(&ring);
         self.due = due_after(sys::monotonic_ns(), false);
-        tracing::info!(epoch = ring.epoch().number(), "all older keys are withdrawn");
+        tracing::info!(epoch = ring.epoch().number(), "all older keys were withdrawn");
         Ok(())
     }
 }

@@ -119,11 +119,14 @@ impl Maps {
             get(name).map_err(|error| Error::system(format!("opening the map `{name}`"), error))
         };
         let (report, notes_map, audit) = (get(REPORT)?, get(NOTES)?, get(AUDIT)?);
-        let mut take =
-            |name: &str| get(name)?.ok_or_else(|| foreign(format!("it has no map `{name}`")));
+        let mut take = |name: &str| {
+            get(name)?.ok_or_else(|| foreign(format!("the program has no map `{name}`")))
+        };
         let wrong = |name: &'static str| {
             move |error: io::Error| match error.kind() {
-                io::ErrorKind::InvalidData => foreign(format!("its map `{name}` has {error}")),
+                io::ErrorKind::InvalidData => {
+                    foreign(format!("the program's map `{name}` has {error}"))
+                }
                 _ => Error::system(format!("opening the map `{name}`"), error),
             }
         };
@@ -213,7 +216,7 @@ pub(crate) fn check_version(what: &str, program: u32, control: &[u8]) -> Result<
         }),
         _ => Err(Error::ForeignProgram {
             program,
-            why: "its control data has no magic number".to_owned(),
+            why: "the program's control data has no magic number".to_owned(),
         }),
     }
 }
@@ -221,7 +224,10 @@ pub(crate) fn check_version(what: &str, program: u32, control: &[u8]) -> Result<
 fn shared<T: abi::Pod>(fd: &OwnedFd) -> io::Result<Shared<T>> {
     let size = map_info(fd.as_fd())?.value_size as usize;
     if size != size_of::<T>() {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("values of {size} bytes")));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("values of the unexpected size of {size} bytes"),
+        ));
     }
     Shared::of_map(fd.as_fd(), true)
 }
@@ -232,7 +238,7 @@ fn load_of(rodata: &OwnedFd) -> io::Result<abi::equic_load> {
     if bytes.len() != size_of::<abi::equic_load>().next_multiple_of(8) {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("values of {} bytes", bytes.len()),
+            format!("values of the unexpected size of {} bytes", bytes.len()),
         ));
     }
     // SAFETY: `bytes` has the size of `equic_load`, and every bit pattern is a valid `equic_load`.

@@ -55,7 +55,7 @@ impl ObjectSource {
             ObjectSource::Embedded => Ok(embedded_object().to_vec()),
             ObjectSource::Bytes(bytes) => Ok(bytes.clone()),
             ObjectSource::Path(path) => crate::file::read_regular(path, LARGEST)
-                .map_err(|error| self.bad(format!("it cannot be read ({error})"))),
+                .map_err(|error| self.bad(format!("the file cannot be read ({error})"))),
         }
     }
 
@@ -128,7 +128,7 @@ pub(crate) fn load(source: &ObjectSource, plan: &LoadPlan) -> Result<Loaded> {
 pub(crate) fn load_over(source: &ObjectSource, plan: &LoadPlan, kept: &Kept) -> Result<Loaded> {
     let bytes = source.read()?;
     if !bytes.starts_with(b"\x7fELF") {
-        return Err(source.bad("it is not an ELF file"));
+        return Err(source.bad("the file is not an ELF file"));
     }
     // libbpf does not report that descriptors ran out. It assumes instead that the feature it is
     // probing is missing. So this checks first that enough descriptors are free.
@@ -155,11 +155,13 @@ pub(crate) fn load_over(source: &ObjectSource, plan: &LoadPlan, kept: &Kept) -> 
 /// `abi.h`.
 fn check(source: &ObjectSource, object: &OpenObject) -> Result<()> {
     if !object.progs().any(|program| program.name() == OsStr::new(crate::PROGRAM_NAME)) {
-        return Err(source.bad(format!("it has no program `{}`", crate::PROGRAM_NAME)));
+        return Err(source.bad(format!("the file has no program `{}`", crate::PROGRAM_NAME)));
     }
     for name in NAMES {
         let map = object.maps().find(|map| map.name().to_str().and_then(known_name) == Some(name));
-        let Some(map) = map else { return Err(source.bad(format!("it has no map `{name}`"))) };
+        let Some(map) = map else {
+            return Err(source.bad(format!("the file has no map `{name}`")));
+        };
         if name == ".data.control" {
             let control = map.initial_value().unwrap_or_default();
             check_version(&source.name(), 0, control).map_err(|error| match error {
@@ -190,7 +192,10 @@ fn prepare(source: &ObjectSource, object: &mut OpenObject, plan: &LoadPlan) -> R
         if name == ".rodata" {
             let value = map.initial_value_mut().unwrap_or_default();
             if value.len() != size_of::<abi::equic_load>() {
-                return Err(source.bad(format!("its read-only data has {} bytes", value.len())));
+                return Err(source.bad(format!(
+                    "the file's read-only data has an unexpected size of {} bytes",
+                    value.len()
+                )));
             }
             // SAFETY: the value has the size of `equic_load`, and consists of plain integers.
             unsafe { value.as_mut_ptr().cast::<abi::equic_load>().write_unaligned(plan.load) };
@@ -217,8 +222,7 @@ fn reuse(source: &ObjectSource, object: &mut OpenObject, kept: &Kept) -> Result<
         let here = [map.map_type() as u32, map.key_size(), map.value_size(), map.max_entries()];
         if there != here {
             return Err(source.bad(format!(
-                "its map `{name}` (type, key, value, entries: {here:?}) differs from the map of the \
-                 running gateway ({there:?})"
+                "the file's map `{name}` (type, key size, value size, entries: {here:?}) differs from the map of the running gateway ({there:?})"
             )));
         }
         map.reuse_fd(fd.as_fd()).map_err(|error| failed(io::Error::other(error)))?;
@@ -233,7 +237,7 @@ fn collect(source: &ObjectSource, object: &Object, kept: &Kept) -> Result<Loaded
     let program = object
         .progs()
         .find(|program| program.name() == OsStr::new(crate::PROGRAM_NAME))
-        .ok_or_else(|| source.bad(format!("it has no program `{}`", crate::PROGRAM_NAME)))?;
+        .ok_or_else(|| source.bad(format!("the file has no program `{}`", crate::PROGRAM_NAME)))?;
     let program = program.as_fd().try_clone_to_owned().map_err(failed)?;
     let id = ids::program_info(program.as_fd()).map_err(failed)?.id;
     let bound_to_program = |map: io::Result<OwnedFd>| {

@@ -65,9 +65,9 @@ impl Maps {
             let there = self.overrides.read();
             let used = there.iter().position(|old| old.sets != 0 && same(old, new));
             let free = || (FIRST..there.len()).find(|index| there[*index].sets == 0);
-            let index = used
-                .or_else(free)
-                .ok_or_else(|| io::Error::other("no room for another override"))?;
+            let index = used.or_else(free).ok_or_else(|| {
+                io::Error::other("there is no room for another override: remove one first")
+            })?;
             self.element(index, new);
             self.point(new, Some(index as u32))?;
         }

@@ -117,7 +117,7 @@ fn take_over(
     let failed = |error| Error::system("reading the description of the pinned program", error);
     let old = ids::program_info(program.as_fd()).map_err(failed)?;
     if old.name != crate::PROGRAM_NAME {
-        return Err(pins.failed(format!("the program there is `{}`, not a gateway", old.name)));
+        return Err(pins.failed(format!("the pinned program is `{}`, not a gateway", old.name)));
     }
     let what = format!(
         "the gateway pinned at `{0}` (`equic gateway detach --pin {0}` detaches it)",
@@ -213,8 +213,7 @@ fn here(links: Vec<Pinned>, home: u64, pins: &Pins) -> Result<(Vec<Here>, Vec<Pi
     let at_home = home != 0 && home == sys::network_namespace();
     match moved.first() {
         Some((_, link)) if !at_home && (home != 0 || held.is_empty()) => Err(pins.failed(format!(
-            "the pinned gateway is attached to interface number {} in another network namespace: run this command \
-             there (`nsenter --net=...`), or detach the gateway with `equic gateway detach --pin {}`",
+            "the pinned gateway is attached to interface number {} in another network namespace: run this command in that namespace (`nsenter --net=...`), or detach the gateway with `equic gateway detach --pin {}`",
             link.ifindex,
             pins.dir().display()
         ))),
@@ -267,7 +266,10 @@ fn fitting(config: &Config, maps: &Maps, pins: &Pins) -> Result<LoadPlan> {
     }
     let exact = config.listeners().filter(|(l, _)| l.is_exact()).count() as u32;
     if exact > maps.listeners.max_entries() {
-        wrong.push(format!("`listen` has more than {} addresses", maps.listeners.max_entries()));
+        wrong.push(format!(
+            "`listen` has more addresses than the running gateway has room for ({})",
+            maps.listeners.max_entries()
+        ));
     }
     plan.listeners = maps.listeners.max_entries();
     let services = maps.services.read();
@@ -277,12 +279,12 @@ fn fitting(config: &Config, maps: &Maps, pins: &Pins) -> Result<LoadPlan> {
     if !kept {
         let (there, here) = (names.join(", "), ours.join(", "));
         wrong.push(format!(
-            "the running gateway's services are {there}, and this configuration's are {here}: keep their order, and put new ones last"
+            "the running gateway has the services {there}, but this configuration has {here}: keep the order of the services, and put new services last"
         ));
     }
     for ((service, group), name) in services.iter().zip(config.groups()).zip(&names) {
         if kept && service.group != group {
-            wrong.push(format!("service `{name}` has another `group` in the running gateway"));
+            wrong.push(format!("service `{name}` has a different `group` in the running gateway"));
         }
     }
     if wrong.is_empty() {
@@ -299,7 +301,7 @@ pub fn remove_pinned(dir: impl AsRef<Path>) -> Result<Vec<Interface>> {
     let dir = dir.as_ref();
     let pins = Pins::at(dir);
     if !dir.exists() {
-        return Err(pins.failed("nothing is pinned there"));
+        return Err(pins.failed("nothing is pinned in this directory"));
     }
     let (pins, _lock) = Pins::open(dir)?;
     let found = pins.look()?;

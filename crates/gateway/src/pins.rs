@@ -49,7 +49,9 @@ impl Pins {
     pub(crate) fn io(&self, error: &io::Error) -> Error {
         self.failed(match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => {
-                format!("{error}: run as root, or with CAP_BPF and write permission there")
+                format!(
+                    "{error}: run as root, or with CAP_BPF and write permission for this directory"
+                )
             }
             _ => error.to_string(),
         })
@@ -61,8 +63,7 @@ impl Pins {
         let base = dir.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
         if !pin::is_bpffs(base).map_err(|error| pins.io(&error))? {
             return Err(pins.failed(format!(
-                "no BPF file system is mounted at `{0}`: `mount -t bpf -o mode=0700 bpf {0}` (`ip netns exec` \
-                 hides the one at /sys/fs/bpf: use `nsenter --net=/run/netns/NAME`)",
+                "no BPF file system is mounted at `{0}`: run `mount -t bpf -o mode=0700 bpf {0}`. If you use `ip netns exec`, which hides /sys/fs/bpf, use `nsenter --net=/run/netns/NAME` instead",
                 base.display()
             )));
         }
@@ -86,7 +87,7 @@ impl Pins {
                 Err((back, nix::Error::EAGAIN)) if Instant::now() < until => file = back,
                 Err((_, nix::Error::EAGAIN)) => {
                     return Err(pins.failed(
-                        "another process is taking the gateway over: wait until it has finished",
+                        "another process is taking over the gateway: wait until that process has finished",
                     ));
                 }
                 Err((_, error)) => return Err(pins.io(&error.into())),
@@ -116,7 +117,7 @@ impl Pins {
                 [PROGRAM, LINKS, MAPS, "program_new"].iter().any(|name| path.ends_with(name));
             if !known {
                 return Err(self.failed(format!(
-                    "it contains `{}`, which does not belong to a gateway: use a separate directory",
+                    "the directory contains `{}`, which does not belong to a gateway: use a separate directory",
                     path.display()
                 )));
             }
@@ -125,7 +126,7 @@ impl Pins {
         for path in self.names(LINKS)? {
             let foreign = || {
                 self.failed(format!(
-                    "`{}` is not an XDP link: it does not belong to a gateway, or it is damaged; remove it by hand",
+                    "`{}` is not an XDP link, so the file does not belong to a gateway, or is damaged: remove the file by hand",
                     path.display()
                 ))
             };

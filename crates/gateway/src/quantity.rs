@@ -163,7 +163,7 @@ impl Rate {
 }
 
 const RATE: &str =
-    "a rate: write for example `20/s`, `20/s burst 40`, `300/min`, `10MB/s burst 1MB` or `off`";
+    "a rate: write, for example, `20/s`, `20/s burst 40`, `300/min`, `10MB/s burst 1MB` or `off`";
 
 impl FromStr for Rate {
     type Err = QuantityError;
@@ -218,7 +218,7 @@ impl<'de> Deserialize<'de> for Rate {
     }
 }
 
-const SIZE: &str = "a number: write for example `1500`, `64KiB` or `10MB`";
+const SIZE: &str = "a number: write, for example, `1500`, `64KiB` or `10MB`";
 const SUFFIXES: [(&str, u64); 12] = [
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),
@@ -268,7 +268,7 @@ impl fmt::Display for DisplaySize {
 }
 
 const DURATION: &str =
-    "a duration: write for example `250ms`, `1s`, `1.5s`, `10m`, `2h`, `1d` or `1h30m`";
+    "a duration: write, for example, `250ms`, `1s`, `1.5s`, `10m`, `2h`, `1d` or `1h30m`";
 const UNITS: [(&str, u64); 8] = [
     ("ms", 1_000_000),
     ("us", 1_000),

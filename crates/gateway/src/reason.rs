@@ -98,7 +98,7 @@ impl<'de> Deserialize<'de> for Reason {
             let near = crate::error::similar(&name, TABLE.iter().map(|row| row.name));
             let mean = crate::error::did_you_mean(&near);
             de::Error::custom(format!(
-                "`{name}` is not a reason{mean}: see `equic gateway reasons`"
+                "there is no reason `{name}`{mean}: `equic gateway reasons` lists all"
             ))
         })
     }

@@ -137,7 +137,7 @@ fn without_privileges_it_says_that_it_cannot_look() {
         await_that("it has joined", || gateway.control().ledgers().unwrap().len() == 1);
         drop(gateway);
         let said = child.output();
-        assert!(said.contains("cannot be joined") && said.contains("not permitted"), "{said}");
+        assert!(said.contains("cannot join") && said.contains("not permitted"), "{said}");
     });
 }
 

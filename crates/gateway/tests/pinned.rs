@@ -292,7 +292,7 @@ fn what_cannot_change_is_named() {
             (|c| c.gateway.name += "x", "the running gateway's name is"),
             (
                 |c| c.services[0].name = "web".to_owned(),
-                "services are quic, and this configuration's are web",
+                "has the services quic, but this configuration has web",
             ),
             (
                 |c| {
@@ -301,7 +301,7 @@ fn what_cannot_change_is_named() {
                     first.listen = vec!["1".parse().unwrap()];
                     c.services.insert(0, first);
                 },
-                "keep their order",
+                "keep the order of the services",
             ),
         ];
         for (apply, says) in cases {
@@ -519,7 +519,7 @@ fn a_gateway_of_another_release_hides_no_other() {
         let other = survey.others.iter().find(|one| one.program_id == program);
         let other = other.expect("it is named");
         assert_eq!((other.version, other.interfaces[0].name.as_deref()), (99, Some("veth0")));
-        assert!(other.describe().contains("on veth0: a gateway of another release"), "{other:?}");
+        assert!(other.describe().contains("on veth0 is a gateway of another release"), "{other:?}");
         remove_pinned(fs.dir()).unwrap();
     });
 }
@@ -583,7 +583,7 @@ fn damage_and_strangers_are_told_apart() {
         gateway.attach("veth0", Mode::Native).unwrap();
         remove_pinned(fs.dir()).unwrap();
         let gone = remove_pinned(fs.dir()).unwrap_err().to_string();
-        assert!(gone.contains("nothing is pinned there"), "{gone}");
+        assert!(gone.contains("nothing is pinned in this directory"), "{gone}");
     });
 }
 

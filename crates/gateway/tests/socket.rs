@@ -835,7 +835,7 @@ fn a_socket_in_use_is_left_alone() {
         config.gateway.name += "-2";
         let second = Gateway::load(&config, ObjectSource::Embedded).unwrap();
         let error = SocketHost::start(second.control(), &config, false).unwrap_err();
-        assert!(error.to_string().contains("another process listens there"), "{error}");
+        assert!(error.to_string().contains("another process listens at this path"), "{error}");
         let replaced = SocketHost::start(second.control(), &config, true).unwrap();
         let ledger = Ledger::connect(&path, "server").unwrap();
         assert_eq!(ledger.gateway_name(), config.gateway.name);

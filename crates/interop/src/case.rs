@@ -120,15 +120,21 @@ impl Case {
 
     const fn words(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            Case::Handshake => ("handshake", "H", "A handshake and one small file."),
-            Case::Transfer => {
-                ("transfer", "DC", "Concurrent files that exceed the initial flow control limits.")
+            Case::Handshake => {
+                ("handshake", "H", "A handshake, then the download of one small file.")
             }
-            Case::LongRtt => ("longrtt", "LR", "A handshake over a round trip of 1.5 s."),
-            Case::ChaCha20 => ("chacha20", "C20", "Only ChaCha20-Poly1305 is offered."),
-            Case::Multiplexing => {
-                ("multiplexing", "M", "More streams than are permitted initially.")
-            }
+            Case::Transfer => (
+                "transfer",
+                "DC",
+                "Concurrent downloads that exceed the initial flow control limits.",
+            ),
+            Case::LongRtt => ("longrtt", "LR", "A handshake with a round-trip time of 1.5 s."),
+            Case::ChaCha20 => ("chacha20", "C20", "The client offers only ChaCha20-Poly1305."),
+            Case::Multiplexing => (
+                "multiplexing",
+                "M",
+                "Downloads on more streams than the server permits initially.",
+            ),
             Case::Retry => {
                 ("retry", "S", "The server sends a Retry, and the client uses its token.")
             }
@@ -138,16 +144,20 @@ impl Case {
             Case::ZeroRtt => {
                 ("zerortt", "Z", "The second connection sends its requests in 0-RTT packets.")
             }
-            Case::Http3 => ("http3", "3", "Files over HTTP/3."),
+            Case::Http3 => ("http3", "3", "Downloads over HTTP/3."),
             Case::KeyUpdate => ("keyupdate", "U", "Both sides use both key phases."),
             Case::Ecn => ("ecn", "E", "Both sides mark packets with ECN and count the marks."),
             Case::AmplificationLimit => (
                 "amplificationlimit",
                 "A",
-                "A long certificate, sent within 3 times the received bytes.",
+                "The server sends a long certificate, without exceeding 3 times the received bytes.",
             ),
-            Case::HandshakeLoss => ("handshakeloss", "L1", "Handshakes at 30 % loss each way."),
-            Case::TransferLoss => ("transferloss", "L2", "A transfer at 2 % loss each way."),
+            Case::HandshakeLoss => {
+                ("handshakeloss", "L1", "Handshakes with 30 % loss in each direction.")
+            }
+            Case::TransferLoss => {
+                ("transferloss", "L2", "A transfer with 2 % loss in each direction.")
+            }
             Case::HandshakeCorruption => {
                 ("handshakecorruption", "C1", "Handshakes with 30 % of packets corrupted.")
             }

@@ -137,7 +137,7 @@ fn refused(client: &Implementation, server: &Implementation, case: Case) -> Opti
         }
     }
     let page = client.browser && !case.for_browsers();
-    page.then(|| format!("{} is a browser: only the case http3 has a page", client.name))
+    page.then(|| format!("{} is a browser, which can only run the test case http3", client.name))
 }
 
 /// State of a running cell.
@@ -207,7 +207,7 @@ impl CellContext<'_> {
         files::compare(&www, &self.folder.join("work/downloads"), &names).map_err(End::Failed)?;
         if report.counts.not_kept > 0 {
             return Err(End::Failed(
-                "the endpoints sent more datagrams than can be kept for the check".to_owned(),
+                "the endpoints sent more datagrams than can be stored for the check".to_owned(),
             ));
         }
         self.check(&trace)
@@ -256,7 +256,7 @@ impl CellContext<'_> {
         } else if server.has_ended() {
             self.with_words("the server ended before the client".to_owned(), Role::Server)
         } else {
-            let why = format!("the client had not ended after {} s", timeout.as_secs());
+            let why = format!("the client was still running after {} s", timeout.as_secs());
             self.with_words(why, Role::Client)
         }))
     }
@@ -275,7 +275,7 @@ impl CellContext<'_> {
         let why = match status.map(|status| (status.code(), status.signal())) {
             Some((Some(UNSUPPORTED), _)) => {
                 return End::Unsupported(
-                    self.with_words(format!("the {name} does not support the case"), role),
+                    self.with_words(format!("the {name} does not support the test case"), role),
                 );
             }
             Some((Some(code), _)) => format!("the {name} ended with status {code}"),

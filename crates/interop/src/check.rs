@@ -139,7 +139,7 @@ fn client_hello_again(trace: &Trace) -> Checked {
         .filter(|content| content.crypto.contains(&0))
         .count();
     ensure(times >= 2, || {
-        format!("the client sent its ClientHello {times} times, instead of at least twice")
+        format!("the client sent its ClientHello {times} times, but at least twice is expected")
     })
 }
 
@@ -342,7 +342,7 @@ fn rebound(trace: &Trace, address: bool) -> Checked {
         .flat_map(|content| content.responses.iter().copied())
         .collect();
     let open = challenges.iter().filter(|(sent, came)| **came && !answers.contains(*sent)).count();
-    ensure(open == 0, || format!("{open} PATH_CHALLENGE frames were not answered"))
+    ensure(open == 0, || format!("{open} PATH_CHALLENGE frames got no answer"))
 }
 
 /// Checks that a client that migrates deliberately uses a new connection ID on the new path (RFC

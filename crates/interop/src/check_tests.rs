@@ -219,7 +219,7 @@ fn keys_marks_and_hellos() {
 
     let hello = || Some(Content { crypto: vec![0], ..Content::default() });
     let once = changed(|trace| trace.packets[0].content = hello());
-    fails(Case::LongRtt, &once, "1 times, instead of");
+    fails(Case::LongRtt, &once, "1 times, but at least");
     let mut twice = once;
     twice.packets.push(Seen { content: hello(), ..seen(Way::ToServer, Observed::Initial) });
     passes(Case::LongRtt, &twice);
@@ -285,7 +285,7 @@ fn paths_are_validated() {
     fails(Case::RebindPort, &plain(), "address did not change");
     passes(Case::RebindPort, &moved(true, true));
     passes(Case::RebindAddr, &moved(true, true));
-    fails(Case::RebindPort, &moved(false, true), "not answered");
+    fails(Case::RebindPort, &moved(false, true), "got no answer");
     // If the client closes the connection, the server need not send a PATH_CHALLENGE.
     let mut goodbye = moved(false, true);
     let close = Content { closes: true, ..Content::default() };

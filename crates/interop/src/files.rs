@@ -68,10 +68,10 @@ pub(crate) fn compare(www: &Path, downloads: &Path, names: &[String]) -> Result<
     }
     let missing = names.iter().filter(|name| !came.contains(*name)).count();
     if missing > 0 {
-        return Err(format!("{missing} of {} files were not downloaded", names.len()));
+        return Err(format!("{missing} of {} requested files were not downloaded", names.len()));
     }
     if let Some(other) = came.iter().find(|name| !names.contains(name)) {
-        return Err(format!("{other:?} was downloaded, but not requested"));
+        return Err(format!("the file {other:?} was downloaded, but not requested"));
     }
     for name in names {
         let read = |folder: &Path| {

@@ -139,10 +139,12 @@ impl Registry {
         let mut implementations = Vec::new();
         for (name, entry) in entries {
             let declines = declined(&entry.declines).map_err(|case| {
-                wrong(format!("{name} declines {case:?}, which is not a test case"))
+                wrong(format!(
+                    "the implementation {name} declines {case:?}, which is not a test case"
+                ))
             })?;
             if entry.command.is_empty() {
-                return Err(wrong(format!("{name} has no command")));
+                return Err(wrong(format!("the implementation {name} has no command")));
             }
             let fill = |word: &String| {
                 places.iter().fold(word.clone(), |word, (mark, place)| {

@@ -150,7 +150,7 @@ impl LiarStage {
 }
 
 fn a_client_that_does_nothing(stage: &LiarStage) {
-    stage.fails("nothing", "idle", "1 of 1 files were not downloaded");
+    stage.fails("nothing", "idle", "1 of 1 requested files were not downloaded");
 }
 
 fn a_client_that_truncates(stage: &LiarStage) {

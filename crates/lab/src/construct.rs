@@ -56,7 +56,7 @@ fn refuse_home(record: &LabRecord) -> Result<(), LabError> {
     for name in record.names() {
         let path = Path::new(NETNS_DIR).join(name);
         if identity(&path).is_none_or(|id| id == record.home) {
-            let same = io::Error::other("the namespace is not new");
+            let same = io::Error::other("the namespace of this name already existed");
             return Err(LabError::file("use namespace", &path, same));
         }
     }

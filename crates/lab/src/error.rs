@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[non_exhaustive]
 pub enum LabError {
     /// The process lacks the capabilities a lab needs.
-    #[error("a lab needs {missing}: run as root (sudo)")]
+    #[error("a lab needs {missing}: run this command as root (sudo)")]
     Privilege {
         /// The missing capabilities, as in capabilities(7).
         missing: String,
@@ -21,7 +21,7 @@ pub enum LabError {
     IpMissing(#[source] io::Error),
     /// The kernel does not support TUN interfaces.
     #[error(
-        "cannot make an interface by /dev/net/tun: {0}; load the kernel's module with `modprobe tun`"
+        "cannot create an interface with /dev/net/tun: {0}; load the kernel module with `modprobe tun`"
     )]
     NoTun(#[source] io::Error),
     /// The `ip` command rejected a line.
@@ -42,7 +42,7 @@ pub enum LabError {
         source: io::Error,
     },
     /// The links exist, but a datagram did not arrive in time.
-    #[error("{from} cannot reach {to} over the lab's bridge after {seconds} s")]
+    #[error("after {seconds} s, {from} still cannot reach {to} over the lab's bridge")]
     NotReady {
         /// Sending namespace.
         from: String,
@@ -60,7 +60,7 @@ pub enum LabError {
         message: String,
     },
     /// Some processes inside the lab did not end.
-    #[error("processes {pids:?} are still in the lab after SIGKILL")]
+    #[error("the processes {pids:?} still run in the lab after SIGKILL")]
     Unkillable {
         /// Process ids.
         pids: Vec<i32>,

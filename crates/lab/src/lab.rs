@@ -167,7 +167,7 @@ fn check_name(name: &str) -> Result<(), LabError> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if name.is_empty() || name.len() > 24 || !name.chars().all(allowed) {
         return Err(LabError::Plan(format!(
-            "its name {name:?} is not 1 to 24 characters of a-z, 0-9 and -"
+            "the name {name:?} is invalid: use 1 to 24 characters of a-z, 0-9 and -"
         )));
     }
     Ok(())

@@ -44,8 +44,10 @@ impl Namespace {
             .map_err(|e| LabError::file("look at", &path, e.into()))?
             .filesystem_type();
         if kind != nix::sys::statfs::NSFS_MAGIC {
-            let plain =
-                io::Error::new(io::ErrorKind::InvalidData, "it is a plain file, not a namespace");
+            let plain = io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the path names a plain file, not a namespace",
+            );
             return Err(LabError::file("open namespace", &path, plain));
         }
         Ok(Self { record: Arc::new(record), file: Arc::new(file) })

@@ -120,7 +120,9 @@ impl Drop for Filter {
 fn nft(namespace: &Namespace, script: &str) -> Result<String, LabError> {
     let failed = |error: io::Error| {
         let what = match error.kind() {
-            io::ErrorKind::NotFound => "run `nft` (install it with `apt-get install nftables`)",
+            io::ErrorKind::NotFound => {
+                "run `nft`, which is in the package nftables (`apt-get install nftables`)"
+            }
             _ => "run `nft`",
         };
         LabError::system(what, error)
@@ -134,7 +136,7 @@ fn nft(namespace: &Namespace, script: &str) -> Result<String, LabError> {
     let Output { status, stdout, stderr } = child.wait_with_output().map_err(failed)?;
     if !status.success() {
         let said = String::from_utf8_lossy(&stderr).trim().to_owned();
-        return Err(LabError::system("filter with nftables", io::Error::other(said)));
+        return Err(LabError::system("filter packets with nftables", io::Error::other(said)));
     }
     Ok(String::from_utf8_lossy(&stdout).into_owned())
 }

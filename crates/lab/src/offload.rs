@@ -43,7 +43,12 @@ impl Namespace {
         for &(get, _, what) in flags {
             let now = flag(&socket, &self.ifname, get, 0).map_err(|e| failed(what, e))?;
             if (now != 0) != on {
-                return Err(failed(what, io::Error::other("the interface did not change it")));
+                return Err(failed(
+                    what,
+                    io::Error::other(
+                        "the interface accepted the command, but did not change the setting",
+                    ),
+                ));
             }
         }
         Ok(())

@@ -118,12 +118,12 @@ impl LabPlan {
     ) -> Result<Self, LabError> {
         if clients == 0 || clients > MAX_CLIENTS {
             return Err(LabError::Plan(format!(
-                "{clients} clients; it can have 1 to {MAX_CLIENTS}"
+                "a lab can have 1 to {MAX_CLIENTS} clients, not {clients}"
             )));
         }
         if !(1280..=65535).contains(&mtu) {
             return Err(LabError::Plan(format!(
-                "an MTU of {mtu} bytes; IPv6 needs 1280 and veth carries at most 65535"
+                "the MTU is {mtu} bytes, but IPv6 needs at least 1280, and veth supports at most 65535"
             )));
         }
         let server = Host { mac: mac(0), ipv4: ipv4(0), ipv6: ipv6(0), prefixes: Vec::new() };
@@ -131,7 +131,7 @@ impl LabPlan {
         for &(index, prefix) in extra {
             let Some(host) = hosts.get_mut(index) else {
                 return Err(LabError::Plan(format!(
-                    "prefix {prefix} is for client {index}, but there are {clients} (from 0)"
+                    "the prefix {prefix} is for client {index}, but the lab has only {clients} clients, counted from 0"
                 )));
             };
             host.prefixes.push(check_prefix(prefix)?);
@@ -241,13 +241,13 @@ fn check_prefix(prefix: IpNet) -> Result<IpNet, LabError> {
     };
     let address = trunc.addr();
     let why = if trunc != prefix {
-        format!("has bits beyond its length; write {trunc}")
+        format!("has bits after its prefix length: write {trunc}")
     } else if prefix.prefix_len() < least {
-        format!("is too wide; /{least} is the shortest")
+        format!("is too short: the prefix length must be at least {least}")
     } else if range.contains(&prefix) || prefix.contains(&range) {
-        format!("overlaps {range}, which the lab uses itself")
+        format!("overlaps {range}, which the lab uses for its hosts")
     } else if address.is_loopback() || address.is_multicast() || address.is_unspecified() {
-        "is not unicast".to_owned()
+        "is not a range of unicast addresses".to_owned()
     } else {
         return Ok(prefix);
     };
@@ -286,16 +286,16 @@ mod tests {
         for (clients, extra, mtu, expected) in [
             (0, &[][..], 1500, "0 clients"),
             (251, &[], 1500, "1 to 250"),
-            (1, &[], 1279, "IPv6 needs 1280"),
+            (1, &[], 1279, "IPv6 needs at least 1280"),
             (1, &[], 65536, "at most 65535"),
-            (2, &[(2, "198.18.0.0/24")], 1500, "there are 2"),
+            (2, &[(2, "198.18.0.0/24")], 1500, "only 2 clients"),
             (2, &[(0, "198.18.0.1/24")], 1500, "write 198.18.0.0/24"),
             (2, &[(0, "10.77.200.0/24")], 1500, "overlaps 10.77.0.0/16"),
             (2, &[(0, "10.0.0.0/8")], 1500, "overlaps 10.77.0.0/16"),
             (2, &[(0, "fd65:7175:6963:9::/64")], 1500, "overlaps fd65:7175:6963::/48"),
-            (2, &[(0, "0.0.0.0/0")], 1500, "too wide"),
-            (2, &[(0, "127.0.0.0/8")], 1500, "not unicast"),
-            (2, &[(0, "ff00::/16")], 1500, "not unicast"),
+            (2, &[(0, "0.0.0.0/0")], 1500, "too short"),
+            (2, &[(0, "127.0.0.0/8")], 1500, "not a range of unicast addresses"),
+            (2, &[(0, "ff00::/16")], 1500, "not a range of unicast addresses"),
             (2, &[(0, "198.18.0.0/16"), (1, "198.18.4.0/24")], 1500, "overlaps 198.18.0.0/16"),
         ] {
             let said = refusal(clients, extra, mtu);

@@ -65,7 +65,7 @@ pub fn pin_thread(cpus: &[usize]) -> io::Result<()> {
 fn cpu_set(cpus: &[usize]) -> io::Result<CpuSet> {
     let invalid = |message: String| io::Error::new(io::ErrorKind::InvalidInput, message);
     if cpus.is_empty() {
-        return Err(invalid("no CPU to run on was given".into()));
+        return Err(invalid("the list of CPUs for the process is empty".into()));
     }
     let mut set = CpuSet::new();
     for &cpu in cpus {

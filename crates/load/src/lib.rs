@@ -154,7 +154,7 @@ pub enum LoadError {
     Nothing(&'static str),
     /// The load has more simultaneous connections than a machine has ports.
     #[error(
-        "{clients} clients with {connections} connections each are too many: the maximum is {MAX_SLOTS} in total"
+        "{clients} clients with {connections} connections each are too many: at most {MAX_SLOTS} connections in total are possible"
     )]
     TooMany {
         /// Number of clients.

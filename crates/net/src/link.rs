@@ -122,7 +122,7 @@ impl std::fmt::Display for LinkError {
             LinkError::Rate => {
                 "the rate must not be 0 bits per second, because nothing would arrive"
             }
-            LinkError::Stall => "the shortest stall is longer than the longest",
+            LinkError::Stall => "the minimum duration of a stall is above the maximum duration",
         })
     }
 }

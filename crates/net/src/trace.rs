@@ -58,19 +58,21 @@ impl std::fmt::Display for TraceError {
                 write!(f, "a trace must not have more than {MAX_TRACE_TEXT} bytes")
             }
             TraceError::NotANumber { line } => {
-                write!(
-                    f,
-                    "line {line}: a line must be a whole number of milliseconds and nothing else"
-                )
+                write!(f, "line {line}: each line must contain only a whole number of milliseconds")
             }
             TraceError::TooLate { line } => {
-                write!(f, "line {line}: the time is over {MAX_MILLISECONDS} milliseconds (49 days)")
+                write!(
+                    f,
+                    "line {line}: the time is above {MAX_MILLISECONDS} milliseconds (49 days), which is the maximum"
+                )
             }
             TraceError::Backwards { line } => {
-                write!(f, "line {line}: the time is before that of the previous line")
+                write!(f, "line {line}: the time is earlier than that of the previous line")
             }
             TraceError::Empty => f.write_str("a trace needs at least one line"),
-            TraceError::NoTime => f.write_str("the last time must be after 0 milliseconds"),
+            TraceError::NoTime => {
+                f.write_str("the last line must have a time above 0 milliseconds")
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ const NAMES: [&str; 7] =
 pub enum BuildError {
     /// No clang is installed.
     #[error(
-        "no clang is installed: install clang 16 or newer, or set the environment variable CLANG"
+        "clang was not found: install clang 16 or newer, or set the environment variable CLANG to its path"
     )]
     NoClang,
     /// The compiler cannot be started.

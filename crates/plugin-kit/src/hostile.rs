@@ -116,7 +116,7 @@ const IDLE: &str = "equic_u64 run(void) { return EQUIC_DEFAULT; }";
 pub const ATTACKS: &[Attack] = &[
     Attack {
         name: "wrong signature",
-        tries: "a bit of the known author's signature was changed",
+        tries: "has a signature of the known author in which one bit was changed",
         expected: Fate::Refused,
         manifest: TUNE,
         code: IDLE,
@@ -124,7 +124,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "stranger",
-        tries: "signed by an author that the policy does not name, and needs `raise`",
+        tries: "needs `raise`, but is signed by an author that the policy does not name",
         expected: Fate::Refused,
         manifest: RAISE,
         code: IDLE,
@@ -132,7 +132,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "out of policy",
-        tries: "unsigned, and wants to raise the window",
+        tries: "wants to raise the congestion window, but is not signed",
         expected: Fate::Refused,
         manifest: RAISE,
         code: IDLE,
@@ -140,7 +140,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "memory hog",
-        tries: "wants 16 MiB for each connection",
+        tries: "wants 16 MiB of memory for each connection",
         expected: Fate::Refused,
         manifest: HOG,
         code: IDLE,
@@ -148,7 +148,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "endless loop",
-        tries: "never returns",
+        tries: "never returns from a function",
         expected: Fate::TakenOff,
         manifest: TUNE,
         code: "equic_u64 run(void) { for (;;) __asm__ volatile(\"\"); }",
@@ -156,7 +156,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "wild pointer",
-        tries: "writes all over the address space at each call",
+        tries: "writes to addresses all over the address space in each call",
         expected: Fate::Contained,
         manifest: TUNE,
         code: "equic_u64 run(void) { for (equic_u64 i = 1; i < 200; i++)
@@ -173,7 +173,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "frame flood",
-        tries: "queues 64 frames of 1,000 bytes at each call",
+        tries: "queues 64 frames of 1,000 bytes in each call",
         expected: Fate::Contained,
         manifest: FLOOD,
         code: "equic_u64 run(void) { for (int i = 0; i < 64; i++) equic_queue_frame(0x1f0f, i); return EQUIC_DEFAULT; }
@@ -187,7 +187,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "lying outputs",
-        tries: "never acknowledges, sends nothing, sets its timer to the past",
+        tries: "makes the host never acknowledge and never send, and sets its timer to the past",
         expected: Fate::Contained,
         manifest: LIAR,
         code: "equic_u64 zero(equic_u64 *words) { words[1] = 0; return EQUIC_DONE; }
@@ -197,7 +197,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "impossible output",
-        tries: "answers 2 where only 0 and 1 are valid",
+        tries: "returns 2 although only 0 and 1 are valid",
         expected: Fate::TakenOff,
         manifest: TRUTH,
         code: "equic_u64 run(struct equic_ack_is_due *call) { call->out.due = 2; return EQUIC_DONE; }",
@@ -255,7 +255,8 @@ impl Attack {
         let carried = pair.network.transfer_hashed(End::Server, bytes, patience);
         let carried = carried.map_err(TrialError::of)?;
         let standing = pair.standings(End::Client).pop();
-        let standing = standing.ok_or_else(|| TrialError::of("the client was offered nothing"))?;
+        let standing =
+            standing.ok_or_else(|| TrialError::of("the server offered no plugin to the client"))?;
         let (fate, why) = match standing.progress {
             Progress::Active => (Fate::Contained, String::new()),
             Progress::Over(Status::Failed, why) if standing.ran => (Fate::TakenOff, why),

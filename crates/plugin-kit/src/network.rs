@@ -269,7 +269,8 @@ impl Network {
             })
         };
         let lines = links.iter().enumerate().map(line).collect::<Result<Vec<Line>, _>>()?;
-        let first = lines.first().ok_or_else(|| StartError("there is no link".to_owned()))?;
+        let first =
+            lines.first().ok_or_else(|| StartError("the network has no link".to_owned()))?;
         let configs = configs(client_end.config, server_end.config);
         let (client, server, provider) = configs.map_err(StartError::of)?;
         let end = |address: SocketAddr, server, seed| -> Result<Side, StartError> {
@@ -429,7 +430,7 @@ impl Network {
         let local = self.lines.get(link).map(|line| line.client.ip());
         let Some(local) = local else { return Err(self.stuck(format!("there is no link {link}"))) };
         let mut opened = None;
-        self.run_until(limit, "no path can be opened", |network| {
+        self.run_until(limit, "the client cannot open a path", |network| {
             let (now, remote) = (network.now, network.server.address);
             let client = network.connection(End::Client);
             opened = client.map(|client| client.open_path(now, Some(local), remote));
@@ -441,7 +442,7 @@ impl Network {
             Some(Err(error)) => return Err(self.stuck(error.to_string())),
             None => return Err(self.stuck("there is no connection".to_owned())),
         };
-        self.run_until(limit, "the peer does not answer on the path", |network| {
+        self.run_until(limit, "the peer does not answer on the new path", |network| {
             [End::Client, End::Server].into_iter().all(|end| {
                 let connection = network.connection(end);
                 connection
@@ -456,9 +457,11 @@ impl Network {
     /// # Errors
     /// [`Stuck`].
     pub fn connect(&mut self) -> Result<(), Stuck> {
-        self.run_until(Duration::from_secs(60), "the handshake is not confirmed", |network| {
-            network.client.confirmed && network.server.confirmed
-        })
+        self.run_until(
+            Duration::from_secs(60),
+            "the handshake was not confirmed in time",
+            |network| network.client.confirmed && network.server.confirmed,
+        )
     }
 
     /// Sends this many bytes from one end to the other on a new stream, reads them there, and
@@ -486,7 +489,7 @@ impl Network {
         let mut transfer =
             Transfer { stream: None, incoming: None, written: 0, read: 0, bytes, hash };
         let mut wrong = None;
-        self.run_until(limit, "the transfer is not complete", |network| {
+        self.run_until(limit, "the transfer did not complete in time", |network| {
             let wrote = network.connection(from).map_or(Ok(()), |end| transfer.write(end));
             let read = match network.connection(from.other()) {
                 Some(end) => wrote.and_then(|()| transfer.read(end)),
@@ -785,7 +788,10 @@ impl Transfer {
                     let right =
                         (self.read..).zip(&buffer[..count]).all(|(at, read)| *read == byte(at));
                     if !right {
-                        return Err(format!("other bytes than were sent, after {}", self.read));
+                        return Err(format!(
+                            "the received bytes differ from the sent bytes after byte {}",
+                            self.read
+                        ));
                     }
                     self.hash.update(&buffer[..count]);
                     self.read += count as u64;
@@ -793,7 +799,10 @@ impl Transfer {
                 ReadOutcome::Blocked => return Ok(false),
                 ReadOutcome::Finished if self.read == self.bytes => return Ok(true),
                 ReadOutcome::Finished => {
-                    return Err(format!("{} of {} bytes", self.read, self.bytes));
+                    return Err(format!(
+                        "the stream ended after {} of {} bytes",
+                        self.read, self.bytes
+                    ));
                 }
                 ReadOutcome::Reset(code) => return Err(format!("reset: {code}")),
             }

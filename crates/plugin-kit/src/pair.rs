@@ -261,7 +261,7 @@ impl Pair {
             !all.is_empty() && all.iter().all(over)
         };
         let both = |_: &mut Network| settled(&client) && settled(&server);
-        let why = "the outcome of a plugin is unknown";
+        let why = "a plugin did not reach its final state in time";
         self.network.run_until(PATIENCE, why, both).map_err(TrialError::of)
     }
 }

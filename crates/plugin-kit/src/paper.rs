@@ -136,7 +136,7 @@ pub fn lost_request(
     pair.network.lose(End::Client, &[0]);
     let begun = pair.network.elapsed();
     let mut exchange = Request::begin(&mut pair.network)?;
-    let why = "the answer to the request is not complete";
+    let why = "the answer to the request did not arrive in time";
     let done = |network: &mut Network| exchange.go_on(network);
     pair.network.run_until(PATIENCE, why, done).map_err(TrialError::of)?;
     if let Some(why) = exchange.wrong {

@@ -88,7 +88,7 @@ pub const TRIALS: &[Trial] = &[
     Trial {
         plugin: "tail-loss-probe",
         scenario: "1,200 requests of 2.5 kB, one after the other; round trips of 10 to 50 ms, 10 % of packets lost",
-        measure: "mean of the slowest quarter",
+        measure: "mean duration of the slowest quarter of the requests",
         unit: "ms",
         pushed: true,
         run: tail_loss_probe,
@@ -103,7 +103,7 @@ pub const TRIALS: &[Trial] = &[
     },
     Trial {
         plugin: "cubic",
-        scenario: "upload of 20 MB at 50 Mbit/s by a client that has NewReno; round trip 100 ms, 0.05 % of packets lost",
+        scenario: "upload of 20 MB at 50 Mbit/s by a client with NewReno; round trip 100 ms, 0.05 % of packets lost",
         measure: "time",
         unit: "s",
         pushed: true,
@@ -111,8 +111,7 @@ pub const TRIALS: &[Trial] = &[
     },
     Trial {
         plugin: "ecn",
-        scenario: "download of 10 MB at 10 Mbit/s between ends without ECN; round trip 40 ms, a queue of 100 ms that \
-                   marks from 40 ms on",
+        scenario: "download of 10 MB at 10 Mbit/s between ends without ECN; round trip 40 ms, a queue of 100 ms that marks packets from 40 ms on",
         measure: "packets lost",
         unit: "",
         pushed: true,
@@ -120,7 +119,7 @@ pub const TRIALS: &[Trial] = &[
     },
     Trial {
         plugin: "rate",
-        scenario: "upload of 10 MB at 20 Mbit/s by a client that has CUBIC; round trip 40 ms, 1 % of packets lost",
+        scenario: "upload of 10 MB at 20 Mbit/s by a client with CUBIC; round trip 40 ms, 1 % of packets lost",
         measure: "time",
         unit: "s",
         pushed: true,
@@ -137,14 +136,14 @@ pub const TRIALS: &[Trial] = &[
     Trial {
         plugin: "priorities",
         scenario: "100 kB on an urgent stream during a transfer of 3 MB, from a server at 10 Mbit/s; round trip 40 ms",
-        measure: "time of the urgent stream",
+        measure: "duration of the transfer on the urgent stream",
         unit: "ms",
         pushed: false,
         run: priorities,
     },
     Trial {
         plugin: "nagle",
-        scenario: "1,000 writes of 20 bytes by a server, one each millisecond; round trip 40 ms",
+        scenario: "1,000 writes of 20 bytes by a server, one every millisecond; round trip 40 ms",
         measure: "packets sent",
         unit: "",
         pushed: false,
@@ -152,27 +151,26 @@ pub const TRIALS: &[Trial] = &[
     },
     Trial {
         plugin: "messages",
-        scenario: "800 messages of 200 bytes from a server, one each 5 ms, which is more than the path's 0.3 Mbit/s; round \
-                   trip 40 ms, 1 % of packets lost; without the plugin on one stream",
-        measure: "messages later than 200 ms, or lost",
+        scenario: "800 messages of 200 bytes from a server, one every 5 ms, which is more than the path's rate of 0.3 Mbit/s; round trip 40 ms, 1 % of packets lost; without the plugin, all messages are sent on one stream",
+        measure: "messages that are lost or arrive after more than 200 ms",
         unit: "",
         pushed: false,
         run: messages,
     },
     Trial {
         plugin: "fec-xor",
-        scenario: "answers of 7 kB by a server, five on each connection or until one has a loss; round trip 40 ms, 3 % of \
+        scenario: "answers of 7 kB by a server, five on each connection, or until a loss occurs; round trip 40 ms, 3 % of \
                    packets lost",
-        measure: "answers later by a round trip",
+        measure: "answers that arrive at least a round trip late",
         unit: "%",
         pushed: false,
         run: repair::xor,
     },
     Trial {
         plugin: "fec-rlc",
-        scenario: "answers of 7 kB by a server, five on each connection or until one has a loss; round trip 40 ms, 8 % of \
+        scenario: "answers of 7 kB by a server, five on each connection, or until a loss occurs; round trip 40 ms, 8 % of \
                    packets lost",
-        measure: "answers later by a round trip",
+        measure: "answers that arrive at least a round trip late",
         unit: "%",
         pushed: false,
         run: repair::rlc,

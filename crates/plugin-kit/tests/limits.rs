@@ -68,7 +68,7 @@ fn plugins_of_an_address_are_held_to_its_steps() {
 /// It must be detached when its steps are used up.
 #[test]
 fn timer_that_is_always_early_is_paid_for_until_the_plugin_is_taken_off() {
-    let early = worker("a nanosecond away");
+    let early = worker("one nanosecond later");
     let mut idle = Idle::new(1, &early.push(0).unwrap()).unwrap();
     let (before, woken) = (idle.usage().steps, idle.wake_ups());
     idle.stall();

@@ -20,7 +20,7 @@ fn peers_of_a_process_have_so_many_plugins_together() {
         || plugin.instantiate_within(Arc::new(Allowance::new(&Limits::default(), None, None)));
     let mut all: Vec<Loaded> = (0..MAX_OF_PEERS).map(|_| of_a_peer().unwrap()).collect();
     let Err(PluginError::Memory(error)) = of_a_peer() else { panic!("one more than there may be") };
-    assert!(error.to_string().contains("already have 8192 plugins"), "{error}");
+    assert!(error.to_string().contains("already runs 8192 plugins"), "{error}");
     let own = plugin.instantiate();
     assert!(own.is_ok(), "the owner's plugins have places of their own");
     all.pop();

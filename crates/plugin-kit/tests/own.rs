@@ -104,7 +104,10 @@ fn transport_parameters_of_a_plugins_own() {
     let mut network = between(&cut, Some(&writes));
     download(&mut network, 100_000);
     let failed = network.failures(End::Client);
-    assert!(failed[0].1.0.contains("what it wrote are no parameters"), "{failed:?}");
+    assert!(
+        failed[0].1.0.contains("the hook did not write valid transport parameters"),
+        "{failed:?}"
+    );
     assert!(said(&mut network, End::Server).is_empty());
 }
 

@@ -127,7 +127,7 @@ fn a_cap_on_a_path_is_set_anew() {
 /// choose instead, and the connection must report this.
 #[test]
 fn a_choice_that_cannot_be_does_not_hold() {
-    for (named, words) in [("99", "names a path that there is not"), ("7", "there is not")] {
+    for (named, words) in [("99", "chose a path that does not exist"), ("7", "does not exist")] {
         let code = format!(
             "equic_u64 run(struct equic_select_path *call) {{ call->out.path = {named}; return EQUIC_DONE; }}"
         );

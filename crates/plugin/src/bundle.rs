@@ -28,7 +28,7 @@ pub enum BundleError {
     #[error("this is not a plugin bundle of version 1")]
     Magic,
     /// A length or a flag of the header is invalid.
-    #[error("the bundle's header: {0}")]
+    #[error("the bundle's header is invalid: {0}")]
     Header(&'static str),
     /// The bundle is shorter or longer than its header declares.
     #[error("the bundle has {found} bytes, but its header says {expected}")]
@@ -51,7 +51,7 @@ pub enum BundleError {
     Signature(PublicKey),
     /// The proof at the end of the bundle does not show that the log named in it contains the
     /// bundle.
-    #[error("the proof that the bundle is in a log: {0}")]
+    #[error("the proof that the bundle is in a log is invalid: {0}")]
     Staple(HeadError),
     /// The manifest is invalid.
     #[error(transparent)]
@@ -206,7 +206,7 @@ pub fn sign(bundle: &Bundle<'_>, key: &SigningKey) -> Vec<u8> {
 /// the bundle has no signature.
 pub fn staple(bundle: &Bundle<'_>, staple: &Staple) -> Result<Vec<u8>, BundleError> {
     let Some((author, signature)) = bundle.preamble.signed else {
-        return Err(BundleError::Header("it has a proof of a log, but no signature"));
+        return Err(BundleError::Header("the bundle has a log proof, but no signature"));
     };
     let (hashes, proof) = staple.write();
     Staple::parse(&proof, author, signature, bundle.text()).map_err(BundleError::Staple)?;

@@ -34,11 +34,17 @@ fn read(file: File, most: u64) -> io::Result<Vec<u8>> {
 
 fn check(found: &Metadata, most: u64) -> io::Result<()> {
     if !found.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the path does not name a regular file",
+        ));
     }
     if found.len() > most { Err(too_long(most)) } else { Ok(()) }
 }
 
 fn too_long(most: u64) -> io::Error {
-    io::Error::new(io::ErrorKind::FileTooLarge, format!("more than {most} bytes"))
+    io::Error::new(
+        io::ErrorKind::FileTooLarge,
+        format!("the file has more than {most} bytes, which is the maximum"),
+    )
 }

@@ -20,10 +20,10 @@ const CONTEXT: &[u8] = b"equic plugin manifest 1\0";
 #[non_exhaustive]
 pub enum KeyError {
     /// The text is not `ed25519:` and 64 hexadecimal digits.
-    #[error("a key is written `ed25519:` and 64 hexadecimal digits")]
+    #[error("the key is malformed: write `ed25519:` and 64 hexadecimal digits")]
     Text,
     /// The private key does not have 32 bytes.
-    #[error("a private key is 32 bytes")]
+    #[error("a private key must have 32 bytes")]
     Seed,
 }
 

@@ -41,10 +41,10 @@ pub enum ManifestError {
     #[error("the manifest is not UTF-8")]
     Text,
     /// The manifest is not valid TOML, or has unknown keys.
-    #[error("the manifest: {0}")]
+    #[error("the manifest is invalid: {0}")]
     Toml(String),
     /// A key has an invalid value.
-    #[error("the manifest: `{key}` {unfit}")]
+    #[error("the manifest is invalid: `{key}` {unfit}")]
     Value {
         /// The key.
         key: String,
@@ -52,7 +52,9 @@ pub enum ManifestError {
         unfit: Unfit,
     },
     /// The plugin uses an operation or field without declaring the class that it needs.
-    #[error("the manifest: {what} needs the capability `{class}`: add it to `capabilities`")]
+    #[error(
+        "the manifest is invalid: {what} needs the capability `{class}`: add it to `capabilities`"
+    )]
     Undeclared {
         /// Name of the operation or field.
         what: String,
@@ -60,7 +62,7 @@ pub enum ManifestError {
         class: Class,
     },
     /// The plugin uses an operation or field that is not available to plugins.
-    #[error("the manifest: {what} is not available to plugins")]
+    #[error("the manifest is invalid: {what} is not available to plugins")]
     Impossible {
         /// Name of the operation or field.
         what: String,
@@ -72,13 +74,13 @@ pub enum ManifestError {
 #[non_exhaustive]
 pub enum Unfit {
     /// The name is empty or too long, or contains a character that is not allowed.
-    #[error("must be 1 to {0} of these: lower-case letters, digits, `-`, `_`, `.`")]
+    #[error("must have 1 to {0} of these characters: lower-case letters, digits, `-`, `_`, `.`")]
     Name(usize),
     /// The text is empty or too long, or contains control characters.
-    #[error("must be 1 to {0} printable characters")]
+    #[error("must have 1 to {0} printable characters")]
     Printable(usize),
     /// The version does not consist of three numbers.
-    #[error("must be three numbers, such as 1.0.0")]
+    #[error("must consist of three numbers, such as 1.0.0")]
     Version,
     /// The hash is malformed.
     #[error("must be `sha256:` and 64 hexadecimal digits")]
@@ -87,13 +89,13 @@ pub enum Unfit {
     #[error("must be a time such as 2030-01-01T00:00:00Z")]
     Time,
     /// The value is out of range.
-    #[error("must be {0} to {1}")]
+    #[error("must be from {0} to {1}")]
     Range(u64, u64),
     /// The memory is not a power of two, or out of range.
     #[error("must be a power of two from 16384 to 16777216")]
     Memory,
     /// The list has too many entries.
-    #[error("has more than {0} entries")]
+    #[error("must not have more than {0} entries")]
     Many(usize),
     /// The list has the same entry twice.
     #[error("has the same entry twice: {0}")]
@@ -107,25 +109,25 @@ pub enum Unfit {
     /// The operation exists once for each frame type and the entry names none, or the entry names a
     /// frame type for an operation without frame types.
     #[error(
-        "of {0}: `frame` is required for operations that exist for each frame type, and invalid for all others"
+        "of the operation {0} is invalid: `frame` is required for operations that exist for each frame type, and not permitted for all others"
     )]
     Frame(String),
     /// The entry has `default`, which this operation does not support.
     #[error(
-        "of {0}: `default` requires the anchor `replace` and an operation whose outputs are words only"
+        "of the operation {0} is invalid: `default` requires the anchor `replace`, and an operation that only outputs words"
     )]
     NoDefault(String),
     /// The name does not have the form `PLUGIN.NAME` of an operation that a plugin provides.
     #[error("names {0}: write the operation of another plugin as PLUGIN.NAME")]
     Own(String),
     /// The frame type is one that the IETF assigns.
-    #[error("must be 0x40 or more, because the IETF assigns the types below")]
+    #[error("must be 0x40 or more, because the IETF assigns the smaller frame types")]
     Reserved,
     /// The plugin attaches no function to any operation.
     #[error("is empty: a plugin without operations does nothing")]
     Empty,
     /// The plugin declares a class that no plugin gets.
-    #[error("has `never`, which no plugin gets")]
+    #[error("contains `never`, which no plugin gets")]
     Never,
 }
 
@@ -342,7 +344,10 @@ impl Manifest {
     /// numbers in errors do not count these lines.
     pub(crate) fn parse_behind(text: &[u8], lines: usize) -> Result<Manifest, ManifestError> {
         if text.len() > crate::MAX_MANIFEST {
-            return Err(ManifestError::Toml(format!("more than {} bytes", crate::MAX_MANIFEST)));
+            return Err(ManifestError::Toml(format!(
+                "the text has more than {} bytes, which is the maximum",
+                crate::MAX_MANIFEST
+            )));
         }
         let text = std::str::from_utf8(text).map_err(|_| ManifestError::Text)?;
         let file: File = toml::from_str(text)

@@ -114,7 +114,7 @@ pub struct Policy {
 #[non_exhaustive]
 pub enum PolicyError {
     /// The text is not valid TOML, or has unknown keys.
-    #[error("the policy: {0}")]
+    #[error("the policy is invalid: {0}")]
     Toml(String),
     /// The policy grants a class to plugins that can never get this class.
     #[error("the policy grants `{class}` to {whom}: {why}")]
@@ -127,21 +127,21 @@ pub enum PolicyError {
         why: &'static str,
     },
     /// An author's or a log's key is malformed.
-    #[error("the policy: the key of {0}: a key is written `ed25519:` and 64 hexadecimal digits")]
+    #[error("the policy has a malformed key of {0}: write `ed25519:` and 64 hexadecimal digits")]
     Key(String),
     /// A hash in the list of withdrawn plugins is malformed.
     #[error(
-        "the policy: `withdrawn` has {0:?}: a hash is written `sha256:` and 64 hexadecimal digits in lower case, as `equic plugin inspect` shows it"
+        "the policy has a malformed hash {0:?} in `withdrawn`: write `sha256:` and 64 lower-case hexadecimal digits, as `equic plugin inspect` shows hashes"
     )]
     Hash(String),
     /// The policy's `max_age` is malformed.
     #[error(
-        "the policy: `max_age` is {0:?}: write a time of at least a second, such as \"90d\" or \"12h\""
+        "the policy has an invalid `max_age` {0:?}: write a time of at least a second, such as \"90d\" or \"12h\""
     )]
     MaxAge(String),
     /// The `since` of a log is malformed.
     #[error(
-        "the policy: `since` of the log {log} is {since:?}: write a time such as \"2026-01-31T00:00:00Z\""
+        "the policy has an invalid `since` {since:?} for the log {log}: write a time such as \"2026-01-31T00:00:00Z\""
     )]
     Since {
         /// Name of the log whose `since` is malformed.
@@ -151,7 +151,7 @@ pub enum PolicyError {
     },
     /// The policy requires a log for an author, but does not define that log.
     #[error(
-        "the policy: {author}'s plugins must be in the log {log}, but the policy has no key of this log: add a [[log]]"
+        "the policy requires that {author}'s plugins are in the log {log}, but does not contain the key of this log: add a [[log]]"
     )]
     NoLog {
         /// Name of the author.
@@ -204,7 +204,9 @@ impl Policy {
     /// Parses a policy. An empty text grants nothing.
     pub fn parse(text: &str) -> Result<Policy, PolicyError> {
         if text.len() > MAX_POLICY {
-            return Err(PolicyError::Toml(format!("more than {MAX_POLICY} bytes")));
+            return Err(PolicyError::Toml(format!(
+                "the text has more than {MAX_POLICY} bytes, which is the maximum"
+            )));
         }
         let file: File =
             toml::from_str(text).map_err(|error| PolicyError::Toml(error.to_string()))?;
@@ -269,9 +271,9 @@ fn can_be_granted(classes: &BTreeSet<Class>, whom: &str, signed: bool) -> Result
         let why = match class.requires() {
             Requires::Nothing => continue,
             Requires::Signature if signed => continue,
-            Requires::Signature => "it requires a signature: name the author and the key",
-            Requires::OwnPlugin => "a peer's plugin never gets it",
-            Requires::Impossible => "no plugin gets it",
+            Requires::Signature => "this class requires a signature: name the author and the key",
+            Requires::OwnPlugin => "plugins of peers never get this class",
+            Requires::Impossible => "no plugin gets this class",
         };
         return Err(PolicyError::Class { class: *class, whom: whom.to_owned(), why });
     }
@@ -311,13 +313,13 @@ impl Granted {
 #[non_exhaustive]
 pub enum Refusal {
     /// The plugin is written for another version of the plugin interface (ABI).
-    #[error("it is written for ABI {0}, but this endpoint has ABI {ABI}")]
+    #[error("the plugin is written for ABI {0}, but this endpoint has ABI {ABI}")]
     Abi(u32),
     /// The plugin has expired.
-    #[error("it expired at Unix time {0}")]
+    #[error("the plugin expired at Unix time {0}")]
     Expired(u64),
     /// The policy lists a hash of the plugin as withdrawn.
-    #[error("the policy has withdrawn it: its {what} has the hash {hash}")]
+    #[error("the policy has withdrawn the plugin: its {what} has the hash {hash}")]
     Withdrawn {
         /// Part of the bundle that has the withdrawn hash: object, manifest or whole bundle.
         what: &'static str,
@@ -326,8 +328,8 @@ pub enum Refusal {
     },
     /// The plugin is valid for longer than the policy's `max_age`.
     #[error(
-        "{}, but the policy's `max_age` requires an expiry at Unix time {latest} or earlier: its author must sign a new version",
-        expires.map_or("it never expires".to_owned(), |at| format!("it expires at Unix time {at}"))
+        "{}, but the policy's `max_age` requires an expiry at Unix time {latest} or earlier: the author must sign a new version",
+        expires.map_or("the plugin never expires".to_owned(), |at| format!("the plugin expires at Unix time {at}"))
     )]
     ValidTooLong {
         /// Expiry of the plugin, in seconds since the Unix epoch. `None` if it never expires.
@@ -337,7 +339,7 @@ pub enum Refusal {
     },
     /// The signed tree head in the plugin's log proof is older than the policy permits.
     #[error(
-        "its proof is for the log's head at Unix time {time}, but the policy requires {since} or later: `equic plugin log staple` makes a new proof"
+        "the plugin's log proof is for the log's head at Unix time {time}, but the policy requires {since} or later: `equic plugin log staple` creates a new proof"
     )]
     OldProof {
         /// Time of the tree head, in seconds since the Unix epoch.
@@ -346,7 +348,7 @@ pub enum Refusal {
         since: u64,
     },
     /// The plugin exceeds a limit of the policy.
-    #[error("its {what} is {found}, but the policy's limit is {limit}")]
+    #[error("the plugin's {what} is {found}, but the policy's limit is {limit}")]
     TooLarge {
         /// Name of the quantity that exceeds the limit.
         what: &'static str,
@@ -358,7 +360,7 @@ pub enum Refusal {
     /// The plugin defines frames that are not ack-eliciting. The congestion window does not limit
     /// such frames (RFC 9002 s.2), so a peer's plugin could send without limit.
     #[error(
-        "its frames of type {0:#x} are not ack-eliciting, but all frames of a peer's plugin must be"
+        "the plugin's frames of type {0:#x} are not ack-eliciting, but all frames of a peer's plugin must be"
     )]
     Silent(u64),
     /// The policy grants nothing to plugins of this author, or to unsigned plugins.
@@ -370,7 +372,7 @@ pub enum Refusal {
     /// The policy requires that a log contains plugins of this author, but the bundle has no proof
     /// that it does.
     #[error(
-        "it has no proof that it is in the log {log}, which the policy requires for {author}'s plugins"
+        "the plugin has no proof that it is in the log {log}, which the policy requires for {author}'s plugins"
     )]
     NotLogged {
         /// Name of the author in the policy.
@@ -379,7 +381,7 @@ pub enum Refusal {
         log: PublicKey,
     },
     /// The plugin needs a class that the policy does not grant to this plugin.
-    #[error("{what} needs `{class}`, which the policy does not grant")]
+    #[error("{what} needs the class `{class}`, which the policy does not grant")]
     NotGranted {
         /// Name of the operation or field that needs the class.
         what: String,
@@ -388,7 +390,7 @@ pub enum Refusal {
     },
     /// The plugin needs a class that only plugins signed by an author of the policy can get.
     #[error(
-        "{what} needs `{class}`, which requires the signature of an author that the policy names"
+        "{what} needs the class `{class}`, which requires the signature of an author that the policy names"
     )]
     NotSigned {
         /// Name of the operation or field that needs the class.
@@ -397,7 +399,7 @@ pub enum Refusal {
         class: Class,
     },
     /// The plugin needs a class that a peer's plugin never gets.
-    #[error("{what} needs `{class}`, which a peer's plugin never gets")]
+    #[error("{what} needs the class `{class}`, which a peer's plugin never gets")]
     OfThePeer {
         /// Name of the operation or field that needs the class.
         what: String,

@@ -48,15 +48,18 @@ impl Header {
             return Err(BundleError::Header("the object is empty or too long"));
         }
         if signed > 1 {
-            return Err(BundleError::Header("it has a flag that version 1 does not define"));
+            return Err(BundleError::Header(
+                "the header has a flag that version 1 does not define",
+            ));
         }
         let staple = match (hashes.checked_sub(1), signed) {
             (None, _) => 0,
             (Some(_), 0) => {
-                return Err(BundleError::Header("it has a proof of a log, but no signature"));
+                return Err(BundleError::Header("the bundle has a log proof, but no signature"));
             }
-            (Some(hashes), _) => staple_length(hashes)
-                .ok_or(BundleError::Header("the proof of a log is too long"))?,
+            (Some(hashes), _) => {
+                staple_length(hashes).ok_or(BundleError::Header("the log proof is too long"))?
+            }
         };
         Ok(Header { manifest, code, signed: signed == 1, staple })
     }

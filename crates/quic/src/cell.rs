@@ -298,18 +298,22 @@ impl State {
                 Event::Closed(reason) => self.on_closed(reason.into()),
                 Event::HookFailed(hook, error) => {
                     if tracing::enabled!(tracing::Level::WARN) && self.notices.admit() {
-                        tracing::warn!(?hook, ?error, "a hook of a connection was taken out");
+                        tracing::warn!(
+                            ?hook,
+                            ?error,
+                            "a hook of a connection failed and was detached"
+                        );
                     }
                     self.failed_hook.get_or_insert(Box::new(error));
                 }
                 Event::ChoiceOverruled(operation, why) => {
                     if tracing::enabled!(tracing::Level::WARN) && self.notices.admit() {
-                        tracing::warn!(%operation, %why, "a hook's choice of a path does not hold");
+                        tracing::warn!(%operation, %why, "the path that a hook chose was not used");
                     }
                 }
                 Event::HookMessage(hook, message) => {
                     if tracing::enabled!(tracing::Level::INFO) && self.notices.admit() {
-                        tracing::info!(?hook, message = %shown(&message), "a hook of a connection says");
+                        tracing::info!(?hook, message = %shown(&message), "message from a hook of a connection");
                     }
                 }
                 Event::Moved(_) => {

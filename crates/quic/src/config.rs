@@ -31,7 +31,7 @@ pub enum ConfigError {
     Provider(String),
     /// A server has no certificate to show.
     #[error(
-        "the certificate chain is empty: give the server's certificate, and then those of its issuers"
+        "the certificate chain is empty: pass the server's certificate, followed by the certificates of its issuers"
     )]
     NoCertificate,
     /// TLS refuses the certificate, its key or the crypto provider.

@@ -33,7 +33,10 @@ impl Inner {
         if std::mem::replace(&mut state.removed, true) {
             return;
         }
-        tracing::error!(handle = handle.0, "a panic ended this connection; others go on");
+        tracing::error!(
+            handle = handle.0,
+            "a panic ended this connection; other connections continue"
+        );
         if let Some(timer) = state.timer.take() {
             self.timers.remove(&(timer, handle));
         }

@@ -177,7 +177,7 @@ impl Endpoint {
             && let Some(ids) = ids.as_ref().filter(|ids| !ids.is_hidden())
             && let Err(error) = crate::steer::by_connection_id(&sockets[0], ids.number_at())
         {
-            tracing::debug!(%error, "the kernel does not choose sockets by connection IDs");
+            tracing::debug!(%error, "the kernel cannot choose sockets by connection ID");
         }
         let mut made = Vec::new();
         for (index, socket) in (0..=u8::MAX).zip(sockets) {

@@ -51,10 +51,10 @@ pub enum ConnectionError {
     #[error("not accepted: {0}")]
     NotAccepted(String),
     /// The application on this end closed the connection.
-    #[error("closed by this end")]
+    #[error("closed by this endpoint")]
     LocallyClosed,
     /// The task that drives the connection is gone, with its runtime or its socket.
-    #[error("the endpoint is gone")]
+    #[error("the endpoint no longer exists")]
     EndpointGone,
 }
 
@@ -70,9 +70,11 @@ fn unreachable(kind: io::ErrorKind) -> &'static str {
     match kind {
         io::ErrorKind::ConnectionRefused => "nothing listens on that port (ICMP: port unreachable)",
         io::ErrorKind::HostUnreachable => "the host cannot be reached",
-        io::ErrorKind::PermissionDenied => "a firewall forbids it, on this machine or on the way",
+        io::ErrorKind::PermissionDenied => {
+            "a firewall on this machine or on the route forbids the connection"
+        }
         io::ErrorKind::AddrNotAvailable => "this machine has no address to send from",
-        _ => "no route leads to its network",
+        _ => "there is no route to the network of the peer",
     }
 }
 
@@ -136,7 +138,9 @@ pub enum ConnectError {
     #[error("invalid remote address {0}: {why}", why = why_invalid(.0))]
     Remote(SocketAddr),
     /// There is no configuration of clients.
-    #[error("no client configuration: call set_default_client_config first, or connect_with")]
+    #[error(
+        "there is no client configuration: call set_default_client_config first, or use connect_with"
+    )]
     NoClientConfig,
     /// TLS refused to begin the handshake.
     #[error(transparent)]
@@ -145,8 +149,8 @@ pub enum ConnectError {
 
 fn why_invalid(remote: &SocketAddr) -> &'static str {
     match remote {
-        remote if remote.port() == 0 => "no server has port 0",
-        remote if remote.ip().is_unspecified() => "the unspecified address is no destination",
+        remote if remote.port() == 0 => "port 0 is not a valid port of a server",
+        remote if remote.ip().is_unspecified() => "the unspecified address cannot be a destination",
         SocketAddr::V4(_) => "the endpoint's socket is bound to an IPv6 address",
         SocketAddr::V6(_) => "the endpoint's socket is bound to an IPv4 address",
     }
@@ -183,7 +187,7 @@ pub enum ReadError {
     #[error("stream reset by peer: error {0}")]
     Reset(u64),
     /// This end stopped the stream before.
-    #[error("closed stream: this end has stopped it")]
+    #[error("the stream is closed, because this endpoint has stopped it")]
     Closed,
     /// It was opened before the end of the handshake, and the server did not take what was sent then:
     /// to be done again, on a new stream.
@@ -224,7 +228,7 @@ pub enum WriteError {
     #[error("sending stopped by peer: error {0}")]
     Stopped(u64),
     /// This end finished or reset the stream before.
-    #[error("closed stream: this end has finished or reset it")]
+    #[error("the stream is closed, because this endpoint has finished or reset it")]
     Closed,
     /// See [`ReadError::EarlyDataRejected`].
     #[error("early data rejected")]

@@ -71,10 +71,16 @@ impl Notices {
     pub(crate) fn admit(&mut self) -> bool {
         let Some((own, all)) = self.take(&PROCESS, Instant::now()) else { return false };
         if own > 0 {
-            tracing::warn!(lines = own, "log lines of this connection's hooks were left out");
+            tracing::warn!(
+                lines = own,
+                "log lines of this connection's hooks were not written, because there were too many"
+            );
         }
         if all > 0 {
-            tracing::warn!(lines = all, "log lines of hooks were left out, of all connections");
+            tracing::warn!(
+                lines = all,
+                "log lines of hooks were not written, over all connections, because there were too many"
+            );
         }
         true
     }

@@ -19,7 +19,7 @@ pub enum PathError {
     #[error(transparent)]
     CannotOpen(#[from] OpenPathError),
     /// The server has not answered on it, or does not want it.
-    #[error("the server does not answer on it")]
+    #[error("the server does not answer on the path")]
     NoAnswer,
     /// The connection is over.
     #[error(transparent)]

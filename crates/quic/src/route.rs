@@ -93,13 +93,13 @@ impl Route<'_> {
         response: &mut Vec<u8>,
     ) -> Received {
         if let Some(sibling) = self.sibling(endpoint, datagram) {
-            tracing::trace!("a datagram is handed to another socket");
+            tracing::trace!("passed a datagram to the socket of its connection");
             sibling.pass(Passed { arrival, bytes: datagram.to_vec() });
             return Received::Nothing;
         }
         let received = contain(|| endpoint.handle_datagram(self.now, arrival, datagram, response));
         let Some(received) = received else {
-            tracing::error!(from = %arrival.remote, "a panic: this datagram is dropped");
+            tracing::error!(from = %arrival.remote, "a datagram was dropped, because its processing panicked");
             return Received::Nothing;
         };
         if matches!(received, Received::Respond) {

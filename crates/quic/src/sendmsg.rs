@@ -94,7 +94,7 @@ impl Sender {
         // Path MTU discovery expects EMSGSIZE.
         let is_news = !matches!(errno, Errno::EAGAIN | Errno::EMSGSIZE);
         if is_news && self.may_log(self.start.elapsed().as_secs()) {
-            tracing::warn!(%error, to = %message.destination, "a datagram could not be sent");
+            tracing::warn!(%error, to = %message.destination, "cannot send a datagram");
         }
         error
     }

@@ -34,8 +34,12 @@ const fn jump(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
 pub(crate) fn by_connection_id(socket: &UdpSocket, number_at: usize) -> io::Result<()> {
     // In the first byte of a header, set in those that are long (RFC 9000 s.17.2).
     const LONG: u32 = 0x80;
-    let offset = u32::try_from(1 + number_at)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "no ID is so long"))?;
+    let offset = u32::try_from(1 + number_at).map_err(|_| {
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the offset is beyond the end of any connection ID",
+        )
+    })?;
     // The program sees the UDP payload. A load beyond its end would end it with 0, the first socket.
     let mut program = [
         statement(BPF_LD | BPF_W | BPF_LEN, 0),

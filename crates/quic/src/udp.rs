@@ -238,7 +238,7 @@ impl Udp {
 fn register(socket: std::net::UdpSocket) -> io::Result<UdpSocket> {
     let unsupported = |why| io::Error::new(io::ErrorKind::Unsupported, why);
     tokio::runtime::Handle::try_current().map_err(|_| {
-        unsupported("no tokio runtime: make the endpoint inside one (Runtime::block_on or enter)")
+        unsupported("there is no tokio runtime: create the endpoint inside a runtime (Runtime::block_on or enter)")
     })?;
     // Tokio panics where a driver is disabled, and has no function that tells so before.
     let registered = std::panic::catch_unwind(move || {
@@ -246,7 +246,9 @@ fn register(socket: std::net::UdpSocket) -> io::Result<UdpSocket> {
         UdpSocket::from_std(socket)
     });
     registered.unwrap_or_else(|_| {
-        Err(unsupported("the tokio runtime has no I/O or no timers: build it with enable_all"))
+        Err(unsupported(
+            "the tokio runtime has no I/O or no timers: build the runtime with enable_all",
+        ))
     })
 }
 

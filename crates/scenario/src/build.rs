@@ -178,7 +178,8 @@ impl Place {
             let whose = Whose::Flow(index);
             flows.push(own.map_err(|message| Impossible { whose, message })?);
             if flow.quic.mtu.is_some_and(|mtu| u32::from(mtu) > datagram) {
-                let message = format!("an mtu above {datagram} bytes does not fit all links");
+                let message =
+                    format!("some links cannot carry packets with an mtu above {datagram} bytes");
                 return Err(Impossible { whose: Whose::Flow(index), message });
             }
             let two = matches!(scenario.network.topology, Topology::TwoPath(_));
@@ -190,7 +191,8 @@ impl Place {
                 return Err(Impossible { whose: Whose::Flow(index), message });
             }
             if flow.tcp.mss.is_some_and(|own| u32::from(own) > mss) {
-                let message = format!("an mss above {mss} bytes does not fit all links");
+                let message =
+                    format!("some links cannot carry segments with an mss above {mss} bytes");
                 return Err(Impossible { whose: Whose::Flow(index), message });
             }
         }
@@ -225,7 +227,7 @@ fn too_large(flow: &Flow, datagram: u32) -> Option<String> {
     let mtu = flow.quic.mtu.map_or(usual, |mtu| u32::from(mtu).min(usual));
     let most = mtu.saturating_sub(AROUND_MESSAGE);
     let told = format!(
-        "a message of this call can have at most {most} bytes, which is what fits into a packet"
+        "a message of this call can have at most {most} bytes, because it must fit into one packet"
     );
     (call.message > most).then_some(told)
 }
@@ -241,14 +243,14 @@ fn between(
         |name: &str| topology.find(name).ok_or_else(|| format!("there is no node called {name}"));
     match route {
         Route::Nodes { from, to } if from == to => {
-            Err(format!("both its ends are the node {from}"))
+            Err(format!("both ends of the connection are the node {from}: use two different nodes"))
         }
         Route::Nodes { from, to } => Ok((find(from)?, find(to)?)),
         Route::Pair(pair) => pairs.get(*pair).copied().ok_or_else(|| {
-            format!("there is no pair {}: the network has {}", pair + 1, pairs.len())
+            format!("there is no pair {}: the network has {} pairs", pair + 1, pairs.len())
         }),
         Route::NextPair if pairs.is_empty() => {
-            Err("a graph has no pairs: write `from` and `to`".to_owned())
+            Err("the topology `graph` has no pairs: write `from` and `to`".to_owned())
         }
         Route::NextPair => {
             let pair = pairs[*next % pairs.len()];

@@ -22,13 +22,13 @@ pub fn usage(error: &clap::Error) -> Option<String> {
 pub enum Command {
     /// Run a scenario in virtual time
     Run(Box<Run>),
-    /// Run every cell of a grid, on all CPUs
+    /// Run every cell of a grid of scenarios, on all CPUs
     Sweep(Box<Sweep>),
-    /// Join the parts of a sweep
+    /// Join the results of the parts of a sweep
     Merge(Merge),
-    /// Compare two sweeps
+    /// Compare the results of two sweeps
     Compare(Compare),
-    /// List the included scenarios
+    /// List the built-in scenarios
     List(List),
 }
 
@@ -39,28 +39,29 @@ pub enum Command {
   equic-lab sim run my.toml --seeds 30 --json
   equic-lab sim run fairness --seeds 1 --out series --qlog-dir qlog")]
 pub struct Run {
-    /// File, or name of a scenario from `equic-lab sim list`
+    /// Scenario file, or name of a scenario from `equic-lab sim list`
     #[arg(value_name = "SCENARIO")]
     pub scenario: PathBuf,
-    /// Run N seeds instead of those of the scenario
+    /// Run this number of seeds instead of the seeds that the scenario names
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub seeds: Option<u64>,
     /// Number of seeds in parallel [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    /// Measure harm: also run each flow by itself, with the same seeds
+    /// Measure the harm that flows do to each other: also run each flow without the others, with
+    /// the same seeds
     #[arg(long)]
     pub harm: bool,
     /// Write time series and plots of the first seed into this directory
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Draw one plot of the first seed into this file, as SVG or PNG by its extension
+    /// Draw one plot of the first seed into this file, whose extension selects SVG or PNG
     #[arg(long, value_name = "FILE", value_parser = plot_file)]
     pub plot: Option<PathBuf>,
-    /// Quantity to plot over time
+    /// Quantity that --plot draws over time
     #[arg(long, value_name = "VALUE", value_enum, default_value_t = Plotted::Goodput, requires = "plot")]
     pub plot_of: Plotted,
-    /// Port to draw in plots of queues, or a link for both of its ports; may be given several times
+    /// Port to show in plots of queues, or link whose two ports to show; may be given several times
     /// [default: the 8 busiest ports]
     #[arg(long, value_name = "PORT")]
     pub plot_port: Vec<String>,
@@ -97,14 +98,14 @@ fn plot_file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.extension().and_then(|ending| ending.to_str()) {
         Some("svg" | "png") => Ok(path),
-        _ => Err("the file's name must end with .svg or .png".to_owned()),
+        _ => Err("the name of the file must end with .svg or .png".to_owned()),
     }
 }
 
 /// List the built-in scenarios, or print one
 #[derive(Args)]
 pub struct List {
-    /// Print this scenario, as a template for your own file
+    /// Print the text of this scenario, as a template for your own file
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
     /// Print the list as JSON (schema equic.sim.list/1)
@@ -118,7 +119,7 @@ pub struct List {
   equic-lab sim sweep grid.toml --out results
   equic-lab sim sweep grid.toml --out part3 --shard 3/8
 
-After an interruption, the same command continues.")]
+Repeat the command to continue an interrupted sweep.")]
 pub struct Sweep {
     /// Scenario file with a table `[grid]`
     #[arg(value_name = "GRID")]
@@ -126,13 +127,13 @@ pub struct Sweep {
     /// Directory for the results
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Run only this share of the runs: part I of N, from 1
+    /// Make only a share of the runs: part I of N, counted from 1
     #[arg(long, value_name = "I/N", value_parser = shard, default_value = "1/1")]
     pub shard: Shard,
     /// Number of runs in parallel [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    /// Check the grid and print its number of runs, without running anything
+    /// Only check the grid and print the number of its runs
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -155,44 +156,45 @@ fn shard(text: &str) -> Result<Shard, String> {
     });
     parts
         .filter(|shard| 0 < shard.index && shard.index <= shard.count && shard.count <= MAX_SHARDS)
-        .ok_or_else(|| format!("write it as 3/8: from 1 to {MAX_SHARDS} parts"))
+        .ok_or_else(|| format!("write the part as, for example, 3/8, with 1 to {MAX_SHARDS} parts"))
 }
 
-/// Join the parts of a sweep. The result is identical to that of one sweep of all runs
+/// Join the results of the parts of a sweep. The result is identical to that of one sweep of all
+/// runs
 #[derive(Args)]
 pub struct Merge {
     /// Directory for the joined result
     #[arg(value_name = "OUT")]
     pub out: PathBuf,
-    /// Directories of all parts
+    /// Directories of all parts of the sweep
     #[arg(value_name = "PART", required = true)]
     pub parts: Vec<PathBuf>,
 }
 
-/// Compare two sweeps, cell by cell. A flow is better or worse only if the difference is
-/// significant (p < 0.05; signed ranks of runs with the same seed) and at least 1 %. The keys in
-/// which the scenarios differ are listed, too. Flows cannot be compared if they transfer different
-/// data, or if they do not complete and have a different `limit`. Exit status: 0 nothing is worse;
-/// 1 something is worse; 3 nothing is worse, but some flows have too few seeds for that verdict; 4
-/// no flow can be compared
+/// Compare the results of two sweeps, cell by cell. A flow is better or worse only if the
+/// difference is significant (p < 0.05; signed ranks of runs with the same seed) and at least 1 %.
+/// The keys in which the scenarios differ are listed, too. Flows cannot be compared if they
+/// transfer different data, or if they do not complete and have a different `limit`. Exit status: 0
+/// nothing is worse; 1 something is worse; 3 nothing is worse, but some flows have too few seeds
+/// for that verdict; 4 no flow can be compared
 #[derive(Args)]
 pub struct Compare {
-    /// Directory of the old sweep
+    /// Directory with the results of the old sweep
     #[arg(value_name = "OLD")]
     pub old: PathBuf,
-    /// Directory of the new sweep
+    /// Directory with the results of the new sweep
     #[arg(value_name = "NEW")]
     pub new: PathBuf,
-    /// Largest p-value of a significant difference
+    /// Maximum p-value of a significant difference
     #[arg(long, value_name = "P", default_value_t = 0.05)]
     pub p: f64,
-    /// Smallest difference that counts, in percent
+    /// Minimum size of a difference that counts, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     pub effect: f64,
-    /// Correct the p-values for the number of cells (Holm)
+    /// Correct the p-values for the number of compared cells (Holm)
     #[arg(long)]
     pub corrected: bool,
-    /// Exit with 0 if at least one flow could be compared, even if something is worse
+    /// Exit with 0 if at least one flow could be compared, even if a flow is worse
     #[arg(long)]
     pub no_fail: bool,
     /// Print the comparison as JSON (schema equic.sim.compare/1)

@@ -44,151 +44,151 @@ pub struct Section {
 }
 
 section! { TOP, "at the top" {
-    "description": "text", "none", "a sentence about the scenario";
-    "seeds": "number, or list of numbers", "10", "number of runs, with the seeds 1, 2, 3, ...; or the list of seeds";
-    "limit": "time", "10000 s", "virtual time at which a run ends; required if a flow has no `size`";
-    "interval": "time", "100 ms", "interval of time series";
+    "description": "text", "none", "one sentence that describes the scenario";
+    "seeds": "number, or list of numbers", "10", "number of runs, which use the seeds 1, 2, 3, ...; or a list of the seeds to use";
+    "limit": "time", "10000 s", "virtual time at which each run ends; required if a flow has no `size`";
+    "interval": "time", "100 ms", "interval between the points of time series";
     "network": "table", "", "the network";
-    "flow": "list of tables", "", "the connections whose figures are reported";
-    "traffic": "list of tables", "none", "background traffic";
+    "flow": "list of tables", "", "the connections whose results are reported";
+    "traffic": "list of tables", "none", "traffic in the background, whose results are not reported";
 }}
 
 section! { NETWORK, "`[network]`" {
     "topology": "`simple`, `dumbbell`, `parking-lot`, `two-path`, `graph`", "", "shape of the network";
-    "ip": "`v4`, `v6`", "`v4`", "IP version, which decides the size of headers";
-    "link": "table", "", "`simple`: the only link; `dumbbell`: the link that all flows share";
-    "pairs": "number from 1", "2", "`dumbbell`: number of clients, and of servers";
-    "access": "table", "1 Gb/s, 10 ms", "`dumbbell`, `parking-lot`: link of each host to its router";
-    "links": "list of tables", "", "`parking-lot`: the links between routers; `two-path`: two; `graph`: all, with `from` and `to`";
-    "node": "list of tables", "", "`graph`: the nodes";
+    "ip": "`v4`, `v6`", "`v4`", "IP version, which determines the size of the headers";
+    "link": "table", "", "for `simple`, the only link; for `dumbbell`, the link that all flows share";
+    "pairs": "number from 1", "2", "for `dumbbell`, number of clients, which is also the number of servers";
+    "access": "table", "1 Gb/s, 10 ms", "for `dumbbell` and `parking-lot`, the link between each host and its router";
+    "links": "list of tables", "", "for `parking-lot`, the links between routers; for `two-path`, the links of the two paths; for `graph`, all links, with `from` and `to`";
+    "node": "list of tables", "", "for `graph`, the nodes of the network";
 }}
 
 section! { NODE, "`[[network.node]]`" {
     "name": "text", "", "name of the node";
-    "router": "true, false", "false", "true: the node forwards packets";
+    "router": "true, false", "false", "`true` if the node forwards packets";
 }}
 
 section! { LINK, "`[network.link]`, `[network.access]`, `[[network.links]]`, and `back` in each" {
-    "rate": "rate", "", "rate of the sending port; required unless there is a `trace`";
-    "trace": "path", "none", "replaces `rate`: a file in Mahimahi's format, relative to this file. Each line is a millisecond at which 1,504 bytes may leave; the trace repeats";
+    "rate": "rate", "", "bit rate of the link; required unless there is a `trace`";
+    "trace": "path", "none", "file in Mahimahi's format, which replaces `rate`; the path is relative to this file. Each line is a time in milliseconds at which 1,504 bytes may leave. The trace repeats at its end";
     "delay": "time", "", "propagation delay in one direction";
-    "loss": "percentage, or table", "0 %", "packets lost on the link, independently of each other; a table allows loss in bursts or by size";
-    "queue": "packets, size, or table", "1000 packets", "queue in front of the port: drop-tail with this limit, or another kind with a table";
-    "mtu": "number of bytes", "1500", "the largest IP packet";
-    "framing": "`none`, `ppp`, `ethernet`, `ethernet-line`", "`none`", "framing around each IP packet, which counts for rates, queues in bytes and bit errors; `ethernet-line` includes preamble and gap";
-    "jitter": "time", "0 s", "each packet is delayed by a random time up to this value, so packets may overtake each other";
-    "duplicate": "percentage", "0 %", "packets that arrive twice";
-    "reorder": "percentage", "0 %", "packets that are delayed by `reorder_by`";
-    "reorder_by": "time", "0 s", "delay of reordered packets";
-    "corrupt": "percentage", "0 %", "packets that arrive with one corrupted byte";
-    "back": "table", "same", "settings for the other direction; keys that are not given are those of the link";
-    "from": "text", "", "`graph`: node at one end";
-    "to": "text", "", "`graph`: node at the other end";
+    "loss": "percentage, or table", "0 %", "share of the packets that the link loses, independently of each other; a table also permits loss in bursts and loss that depends on the packet size";
+    "queue": "packets, size, or table", "1000 packets", "limit of a drop-tail queue in front of the link; a table selects another kind of queue";
+    "mtu": "number of bytes", "1500", "size of the largest IP packet";
+    "framing": "`none`, `ppp`, `ethernet`, `ethernet-line`", "`none`", "framing around each IP packet, whose bytes count for rates, queues in bytes and bit errors; `ethernet-line` includes the preamble and the gap between frames";
+    "jitter": "time", "0 s", "maximum random delay that is added to each packet, so that packets can overtake each other";
+    "duplicate": "percentage", "0 %", "share of the packets that arrive twice";
+    "reorder": "percentage", "0 %", "share of the packets that are delayed by `reorder_by`";
+    "reorder_by": "time", "0 s", "additional delay of the packets that `reorder` selects";
+    "corrupt": "percentage", "0 %", "share of the packets that arrive with one corrupted byte";
+    "back": "table", "same", "settings for the other direction of the link; a key that is missing there has the same value as in this direction";
+    "from": "text", "", "for `graph`, name of the node at one end of the link";
+    "to": "text", "", "for `graph`, name of the node at the other end of the link";
 }}
 
 section! { LOSS, "`loss` as a table" {
-    "packets": "list of numbers", "none", "lose exactly these packets of the direction, counted from 1";
-    "bit_error_rate": "probability", "0", "probability that a bit is wrong; a packet with a wrong bit is lost";
-    "to_bad": "probability", "0", "Gilbert-Elliott: probability to change from good to bad, for each packet";
-    "to_good": "probability", "0", "Gilbert-Elliott: probability to change from bad to good, for each packet";
-    "loss_bad": "probability", "1", "Gilbert-Elliott: probability of loss in the bad state";
-    "loss_good": "probability", "0", "Gilbert-Elliott: probability of loss in the good state";
+    "packets": "list of numbers", "none", "numbers of the packets that are lost, counted from 1 in each direction";
+    "bit_error_rate": "probability", "0", "probability that a bit arrives wrong; a packet with a wrong bit is lost";
+    "to_bad": "probability", "0", "Gilbert-Elliott model: probability, for each packet, that the state changes from good to bad";
+    "to_good": "probability", "0", "Gilbert-Elliott model: probability, for each packet, that the state changes from bad to good";
+    "loss_bad": "probability", "1", "Gilbert-Elliott model: probability of loss in the bad state";
+    "loss_good": "probability", "0", "Gilbert-Elliott model: probability of loss in the good state";
 }}
 
 section! { QUEUE, "`queue` as a table" {
-    "kind": "`drop-tail`, `red`, `codel`, `fq-codel`", "", "discipline of the queue";
-    "limit": "packets, or size", "1000 packets; `fq-codel` 10240", "the largest number of waiting packets or bytes";
-    "ecn": "true, false", "false; `fq-codel` true", "mark ECN-capable packets instead of dropping them";
-    "min_threshold": "number", "5", "`red`: average length, in the unit of `limit`, above which some packets are dropped";
-    "max_threshold": "number", "15", "`red`: average length at which the probability is `max_probability`";
-    "weight": "number", "0.002", "`red`: weight of the current length in the average";
-    "max_probability": "probability", "0.1", "`red`: probability at `max_threshold`";
-    "gentle": "true, false", "true", "`red`: probability grows above `max_threshold` instead of jumping to 1";
-    "target": "time", "5 ms", "`codel`, `fq-codel`: acceptable queueing delay";
-    "interval": "time", "100 ms", "`codel`, `fq-codel`: how long the delay may exceed `target`";
-    "flows": "number", "1024", "`fq-codel`: number of queues";
-    "quantum": "number of bytes", "1514", "`fq-codel`: bytes that a queue may send in its turn";
+    "kind": "`drop-tail`, `red`, `codel`, `fq-codel`", "", "kind of the queue";
+    "limit": "packets, or size", "1000 packets; `fq-codel` 10240", "maximum number of packets or bytes in the queue";
+    "ecn": "true, false", "false; `fq-codel` true", "if `true`, the queue marks ECN-capable packets instead of dropping them";
+    "min_threshold": "number", "5", "for `red`, average length of the queue, in the unit of `limit`, above which some packets are dropped";
+    "max_threshold": "number", "15", "for `red`, average length of the queue at which the drop probability is `max_probability`";
+    "weight": "number", "0.002", "for `red`, weight of the current length of the queue in the average length";
+    "max_probability": "probability", "0.1", "for `red`, drop probability at `max_threshold`";
+    "gentle": "true, false", "true", "for `red`, if `true`, the drop probability grows gradually above `max_threshold` instead of jumping to 1";
+    "target": "time", "5 ms", "for `codel` and `fq-codel`, acceptable queueing delay";
+    "interval": "time", "100 ms", "for `codel` and `fq-codel`, time for which the queueing delay may exceed `target` before packets are dropped";
+    "flows": "number", "1024", "for `fq-codel`, number of separate queues";
+    "quantum": "number of bytes", "1514", "for `fq-codel`, number of bytes that each queue may send per round";
 }}
 
 section! { FLOW, "`[[flow]]`" {
-    "name": "text", "protocol and controller", "name in results; must be unique";
-    "count": "number from 1", "1", "number of identical connections";
-    "pair": "number from 1", "in turn", "uses the client and the server of this pair";
-    "from": "text", "by `pair`", "name of the client, which opens the connection; it sends transfers, `streams` and `call`";
-    "to": "text", "by `pair`", "name of the server, which sends responses";
+    "name": "text", "protocol and controller", "name of the flow in results; must be unique";
+    "count": "number from 1", "1", "number of identical connections of this flow";
+    "pair": "number from 1", "in turn", "number of the pair whose client and server the connection uses";
+    "from": "text", "by `pair`", "name of the client node, which opens the connection, and which sends the data of bulk transfers, `streams` and `call`";
+    "to": "text", "by `pair`", "name of the server node, which sends responses";
     "protocol": "`quic`, `tcp`", "`quic`", "transport protocol";
-    "controller": "`newreno`, `cubic`, `bbr`, `bic`, `vegas`, `westwood`, `gquic-cubic`, `lia`, `olia`", "`cubic`", "congestion control of both ends; `lia` and `olia` couple the paths of a QUIC connection";
-    "application": "`bulk`, `requests`, `streams`, `page`, `video`, `call`", "`bulk`", "what each connection carries: one transfer, or the application described by the table of that name";
-    "size": "size", "until `limit`", "`bulk`: bytes that each connection sends";
-    "requests": "table", "", "requests and responses";
-    "streams": "table", "", "streams that start together";
-    "page": "table", "", "a web page";
-    "video": "table", "", "a video with a constant rate";
-    "call": "table", "", "messages at a constant rate";
+    "controller": "`newreno`, `cubic`, `bbr`, `bic`, `vegas`, `westwood`, `gquic-cubic`, `lia`, `olia`", "`cubic`", "congestion control algorithm of both ends; `lia` and `olia` couple the paths of a QUIC connection";
+    "application": "`bulk`, `requests`, `streams`, `page`, `video`, `call`", "`bulk`", "what each connection carries: a single transfer (`bulk`), or the application that the table with this name describes";
+    "size": "size", "until `limit`", "for `bulk`, number of bytes that each connection sends";
+    "requests": "table", "", "settings of the application `requests`";
+    "streams": "table", "", "settings of the application `streams`";
+    "page": "table", "", "settings of the application `page`";
+    "video": "table", "", "settings of the application `video`";
+    "call": "table", "", "settings of the application `call`";
     "start": "time", "0 s", "time at which the first connection starts its handshake";
-    "stagger": "time", "0 s", "time from the start of one connection to that of the next";
-    "quic": "table", "see below", "options of QUIC";
-    "tcp": "table", "see below", "options of TCP";
+    "stagger": "time", "0 s", "time between the starts of two successive connections of this flow";
+    "quic": "table", "see below", "options of QUIC connections";
+    "tcp": "table", "see below", "options of TCP connections";
 }}
 
 section! { QUIC, "`[flow.quic]`" {
-    "protection": "`none`, `tls`", "`none`", "`none`: packets and handshakes of the same sizes without cryptography; `tls`: real TLS 1.3";
+    "protection": "`none`, `tls`", "`none`", "`tls` uses real TLS 1.3; `none` sends packets and handshakes of the same sizes without cryptography";
     "initial_window": "size", "RFC 9002 s.7.2", "initial congestion window";
-    "mtu": "number of bytes", "largest that fits every link", "UDP payload of a full packet";
-    "mtu_discovery": "true, false", "false", "start with 1,200 bytes and search for a larger size, up to `mtu`";
-    "window": "size", "by the network, 1 to 128 MiB", "largest amount that flow control allows in flight, and that may wait to be sent";
-    "ecn": "true, false", "true", "packets are ECN-capable";
-    "ack_frequency": "true, false", "true", "acknowledge less often if the window is large";
-    "idle_timeout": "time", "30 s", "a connection fails if nothing arrives for this time; 0 s: never";
-    "resumption": "true, false", "false", "the client has a session from an earlier connection, so no certificate is sent";
-    "early_data": "true, false", "false", "with `resumption`: the client sends early data (0-RTT)";
-    "paths": "1, 2", "1", "paths of each connection (RFC 10069); 2 requires the topology `two-path`, and uses both links";
-    "scheduler": "`lowest-rtt`, `round-robin`, `redundant`, `backup`", "`lowest-rtt`", "with 2 `paths`: how the path of a packet is chosen";
-    "client_plugins": "list of files", "none", "plugins of the client (bundles by `equic plugin build`), relative to the scenario's file";
-    "server_plugins": "list of files", "none", "plugins of the server";
+    "mtu": "number of bytes", "largest that fits every link", "UDP payload of the largest packets";
+    "mtu_discovery": "true, false", "false", "if `true`, the connection starts with packets of 1,200 bytes and searches for a larger size, up to `mtu`";
+    "window": "size", "by the network, 1 to 128 MiB", "maximum amount of data that flow control permits in flight; also the maximum amount that waits to be sent";
+    "ecn": "true, false", "true", "if `true`, packets are ECN-capable";
+    "ack_frequency": "true, false", "true", "if `true`, the receiver acknowledges less often when the window is large";
+    "idle_timeout": "time", "30 s", "time without a packet after which a connection fails; 0 s: never";
+    "resumption": "true, false", "false", "if `true`, the client resumes a session of an earlier connection, so that the server sends no certificate";
+    "early_data": "true, false", "false", "if `true`, the client sends early data (0-RTT); requires `resumption`";
+    "paths": "1, 2", "1", "number of paths of each connection (RFC 10069); 2 requires the topology `two-path`, and uses both links";
+    "scheduler": "`lowest-rtt`, `round-robin`, `redundant`, `backup`", "`lowest-rtt`", "with 2 `paths`, the way in which the sender chooses the path of a packet";
+    "client_plugins": "list of files", "none", "plugins of the client (bundles from `equic plugin build`); paths are relative to the scenario's file";
+    "server_plugins": "list of files", "none", "plugins of the server (bundles from `equic plugin build`); paths are relative to the scenario's file";
 }}
 
 section! { TCP, "`[flow.tcp]`" {
     "initial_window": "number of segments", "10", "initial congestion window";
-    "mss": "number of bytes", "largest that fits every link", "maximum segment size, including options but not headers";
+    "mss": "number of bytes", "largest that fits every link", "maximum segment size, which includes TCP options but no headers";
     "sack": "true, false", "true", "selective acknowledgements";
     "timestamps": "true, false", "true", "timestamps";
-    "window_scaling": "true, false", "true", "windows above 65,535 bytes";
-    "ecn": "true, false", "true", "the client asks for ECN, like QUIC by default; Linux does so only if configured";
-    "pacing": "true, false", "false", "pace segments even if the controller does not need it";
-    "tail_loss_probe": "true, false", "true", "send a probe if the end of a transfer may be lost";
-    "min_rto": "time", "200 ms", "smallest retransmission timeout, in addition to the round-trip time";
-    "delayed_ack": "time", "40 ms", "longest delay of an acknowledgement";
-    "window": "size", "by the network, 1 to 128 MiB", "largest receive window, and largest amount of unacknowledged data";
-    "fast_open": "true, false", "false", "the SYN carries data, with a cookie from an earlier connection (RFC 7413)";
-    "tls": "table", "no TLS", "TLS above the connection";
+    "window_scaling": "true, false", "true", "if `true`, window scaling permits windows above 65,535 bytes";
+    "ecn": "true, false", "true", "if `true`, the client negotiates ECN, as QUIC does by default; Linux negotiates ECN only if it is configured to do so";
+    "pacing": "true, false", "false", "if `true`, the sender paces segments even if the congestion control does not need it";
+    "tail_loss_probe": "true, false", "true", "if `true`, the sender sends a probe when the end of a transfer may be lost";
+    "min_rto": "time", "200 ms", "minimum time that the retransmission timeout adds to the round-trip time";
+    "delayed_ack": "time", "40 ms", "maximum delay of an acknowledgement";
+    "window": "size", "by the network, 1 to 128 MiB", "maximum receive window, and maximum amount of unacknowledged data";
+    "fast_open": "true, false", "false", "if `true`, the SYN carries data, with a cookie from an earlier connection (RFC 7413)";
+    "tls": "table", "no TLS", "options of TLS, which runs on top of the TCP connection";
 }}
 
 section! { TLS, "`[flow.tcp.tls]`" {
-    "version": "`1.2`, `1.3`", "`1.3`", "version of TLS";
-    "resumption": "true, false", "false", "the client has a session from an earlier connection";
-    "early_data": "true, false", "false", "1.3 with `resumption`: the client sends early data";
-    "false_start": "true, false", "false", "1.2 without `resumption`: the client does not wait for the server's Finished (RFC 7918)";
-    "certificates": "size", "3 KB", "size of the server's certificates";
+    "version": "`1.2`, `1.3`", "`1.3`", "TLS version";
+    "resumption": "true, false", "false", "if `true`, the client resumes a session of an earlier connection";
+    "early_data": "true, false", "false", "if `true`, the client sends early data; requires version `1.3` and `resumption`";
+    "false_start": "true, false", "false", "if `true`, the client does not wait for the server's Finished message (RFC 7918); requires version `1.2` without `resumption`";
+    "certificates": "size", "3 KB", "total size of the server's certificates";
 }}
 
 section! { TRAFFIC, "`[[traffic]]`" {
-    "name": "text", "`kind`", "name in results; must be unique";
-    "kind": "`on-off`, `short-flows`", "", "`on-off`: UDP at a rate, on and off; `short-flows`: flows that start at random times";
-    "pair": "number from 1", "in turn", "uses the client and the server of this pair";
-    "from": "text", "by `pair`", "host that sends";
-    "to": "text", "by `pair`", "host that receives";
-    "rate": "rate", "", "payload rate while it is on, or of each short flow";
-    "datagram": "number of bytes", "1200", "payload of a datagram";
-    "start": "time", "0 s", "time of the start";
-    "stop": "time", "never", "time of the end";
-    "on": "time", "1 s", "`on-off`: duration of each sending period";
-    "off": "time", "0 s", "`on-off`: duration of each pause";
-    "random": "true, false", "false", "`on-off`: `on` and `off` are means of exponential distributions; `short-flows`: `size` is such a mean";
-    "per_second": "number", "", "`short-flows`: flows that start in each second, on average";
-    "size": "size", "", "`short-flows`: size of a flow; the mean with `random`, the smallest with `most`";
-    "most": "size", "none", "`short-flows`: largest size; sizes then have a Pareto distribution";
-    "shape": "number", "1.2", "`short-flows`: shape of the Pareto distribution";
+    "name": "text", "`kind`", "name of the flow in results; must be unique";
+    "kind": "`on-off`, `short-flows`", "", "`on-off` sends UDP at a fixed rate, with pauses; `short-flows` starts flows at random times";
+    "pair": "number from 1", "in turn", "number of the pair whose client and server the connection uses";
+    "from": "text", "by `pair`", "name of the host that sends";
+    "to": "text", "by `pair`", "name of the host that receives";
+    "rate": "rate", "", "rate of the payload: while the source sends (`on-off`), or of each short flow";
+    "datagram": "number of bytes", "1200", "payload of each datagram";
+    "start": "time", "0 s", "time at which the traffic starts";
+    "stop": "time", "never", "time at which the traffic stops";
+    "on": "time", "1 s", "for `on-off`, duration of each sending period";
+    "off": "time", "0 s", "for `on-off`, duration of each pause";
+    "random": "true, false", "false", "if `true`, `on` and `off` (or `size` of `short-flows`) are the means of exponential distributions";
+    "per_second": "number", "", "for `short-flows`, mean number of flows that start in each second";
+    "size": "size", "", "for `short-flows`, size of each flow; with `random` the mean size, with `most` the smallest size";
+    "most": "size", "none", "for `short-flows`, size of the largest flow; with this key, sizes have a Pareto distribution";
+    "shape": "number", "1.2", "for `short-flows`, shape parameter of the Pareto distribution";
 }}
 
 /// Returns all keys, table by table.

@@ -55,7 +55,7 @@ fn listed(path: Option<&Path>, problems: &[Problem]) -> String {
     let mut lines: Vec<String> =
         problems.iter().take(TOLD).map(|problem| format!("{place}{problem}")).collect();
     if problems.len() > TOLD {
-        lines.push(format!("... and {} more", problems.len() - TOLD));
+        lines.push(format!("... and {} more mistakes", problems.len() - TOLD));
     }
     lines.join("\n")
 }

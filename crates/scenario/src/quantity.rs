@@ -74,7 +74,7 @@ pub(crate) fn packets(text: &str) -> Option<Result<u32, String>> {
             Err(format!("`{text}` is not a number of packets, such as \"100 packets\""))
         }
         _ => number.parse().map_err(|_| {
-            format!("`{text}` is too much: a queue can have at most {} packets", u32::MAX)
+            format!("`{text}` is too large: a queue can have room for at most {} packets", u32::MAX)
         }),
     })
 }

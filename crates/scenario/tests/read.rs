@@ -65,8 +65,8 @@ fn contradictions_are_told_before_anything_runs() {
         |more: &str| GOOD.replace("delay = \"50 ms\"", &format!("delay = \"50 ms\", {more}"));
     for (text, line, key, message) in [
         (GOOD.replace("10 Mb/s", "0 Mb/s"), 3, "network.link.rate", "no packet would be sent"),
-        (link("queue = \"1499 B\""), 3, "network.link.queue", "smaller than one packet"),
-        (link("queue = \"0 packets\""), 3, "network.link.queue", "smaller than one packet"),
+        (link("queue = \"1499 B\""), 3, "network.link.queue", "no room for a single packet"),
+        (link("queue = \"0 packets\""), 3, "network.link.queue", "no room for a single packet"),
         (link("queue = { kind = \"red\", min_threshold = 20 }"), 3, "network.link.queue", "min_threshold"),
         (link("queue = { kind = \"codel\", quantum = 3 }"), 3, "network.link.queue.quantum", "fq-codel"),
         (link("queue = { kind = \"codel\", target = \"1 s\" }"), 3, "network.link.queue", "target"),
@@ -77,7 +77,7 @@ fn contradictions_are_told_before_anything_runs() {
         (GOOD.replace("dumbbell\"", "dumbbell\"\nlinks = []"), 3, "network.links", "not of dumbbell"),
         (format!("{GOOD}pair = 3"), 4, "flow", "no pair 3"),
         (format!("{GOOD}from = \"client 1\"\nto = \"client 9\""), 4, "flow", "client 9"),
-        (format!("{GOOD}from = \"client 1\"\nto = \"client 1\""), 4, "flow", "both its ends are the node client 1"),
+        (format!("{GOOD}from = \"client 1\"\nto = \"client 1\""), 4, "flow", "both ends of the connection are the node client 1"),
         (format!("{GOOD}from = \"client 1\""), 4, "flow[1].to", "missing"),
         (format!("{GOOD}[[flow]]\nsize = \"1 B\""), 6, "flow[2].name", "two flows"),
         (GOOD.replace("size = \"1 MB\"", ""), 1, "limit", "never end"),
@@ -91,9 +91,9 @@ fn contradictions_are_told_before_anything_runs() {
         (link("queue = \"99999999999 GB\""), 3, "network.link.queue", "at most 18446744073 GB"),
         (link("queue = \"many packets\""), 3, "network.link.queue", "not a number of packets"),
         (GOOD.replace("50 ms", "-50 ms"), 3, "network.link.delay", "below 0"),
-        (format!("limit = \"10 s\"\n{GOOD}start = \"10 s\""), 7, "flow[1].start", "it would begin at 10 s and the run ends at 10 s"),
+        (format!("limit = \"10 s\"\n{GOOD}start = \"10 s\""), 7, "flow[1].start", "this flow would begin at 10 s, but the run ends at 10 s"),
         (format!("{GOOD}start = \"3 h\""), 6, "flow[1].start", "the run ends at 10000 s"),
-        (format!("limit = \"10 s\"\n{GOOD}count = 5\nstart = \"2 s\"\nstagger = \"2 s\""), 9, "flow[1].stagger", "its last connection would begin at 10 s"),
+        (format!("limit = \"10 s\"\n{GOOD}count = 5\nstart = \"2 s\"\nstagger = \"2 s\""), 9, "flow[1].stagger", "the last connection of this flow would begin at 10 s"),
         (format!("limit = \"10 s\"\n{GOOD}[[traffic]]\nkind = \"on-off\"\nrate = \"1 b/s\"\nstart = \"11 s\""), 10, "traffic[1].start", "begin at 11 s"),
         (format!("{GOOD}quic = {{ mtu = 1473 }}"), 4, "flow", "1472"),
         (format!("{GOOD}tcp = {{ sack = true }}"), 6, "flow[1].tcp", "this flow uses quic"),
@@ -125,7 +125,10 @@ fn contradictions_are_told_before_anything_runs() {
     let (line, _, message) = one(graph);
     assert_eq!(
         (line, &*message),
-        (8, "no route leads from a to c: connect them through routers (hosts do not forward)")
+        (
+            8,
+            "there is no route from a to c: connect them through routers, because hosts do not forward packets"
+        )
     );
     assert!(Scenario::parse(&graph.replace("\"b\" }", "\"b\", router = true }")).is_ok());
     let (line, key, _) = one(&graph.replace("to = \"b\"", "to = \"x\""));

@@ -63,9 +63,9 @@ fn silence_is_waited_for() {
 fn what_is_wrong_with_a_trace_is_told_with_its_line() {
     for (trace, told) in [
         (&b""[..], "a trace needs at least one line"),
-        (b"1\nx\n", "own.trace: line 2: a line must be a whole number"),
-        (b"5\n4\n", "line 2: the time is before"),
-        (b"0\n0\n", "after 0 milliseconds"),
+        (b"1\nx\n", "own.trace: line 2: each line must contain only a whole number"),
+        (b"5\n4\n", "line 2: the time is earlier"),
+        (b"0\n0\n", "above 0 milliseconds"),
         (b"\xff\n", "line 1"),
     ] {
         let folder = folder(trace);
@@ -79,10 +79,10 @@ fn what_is_wrong_with_a_trace_is_told_with_its_line() {
     let wrong = |old: &str, new: &str| read(folder.path(), &TEXT.replace(old, new)).unwrap_err();
     let missing = wrong("own.trace", "other.trace");
     assert!(missing.contains("cannot read") && missing.contains("other.trace"), "{missing}");
-    assert!(wrong("own.trace", "/dev/zero").contains("is not a file"));
-    assert!(wrong("own.trace", ".").contains("is not a file"));
+    assert!(wrong("own.trace", "/dev/zero").contains("is not a regular file"));
+    assert!(wrong("own.trace", ".").contains("is not a regular file"));
     let both = wrong("delay", "rate = \"1 Mb/s\", delay");
-    assert!(both.contains("either a rate or a trace"), "{both}");
+    assert!(both.contains("both a rate and a trace"), "{both}");
     let none = wrong("trace = \"own.trace\", ", "");
     assert!(
         none.contains("network.link.rate: this key is missing: set `rate` or `trace`"),
@@ -123,5 +123,5 @@ fn cells_of_a_grid_have_traces_of_their_own() {
     let mut lacking = texts;
     lacking.remove("slow");
     let error = Grid::parse_with(&text, lacking).unwrap_err().to_string();
-    assert!(error.contains("not among the stored texts"), "{error}");
+    assert!(error.contains("the sweep did not store this"), "{error}");
 }

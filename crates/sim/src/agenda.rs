@@ -72,7 +72,10 @@ impl Agenda {
     /// the next call, the caller must call [`Agenda::set`] for the returned source.
     pub(crate) fn fire(&mut self) -> Option<(Time, u32)> {
         let first = self.heap.first()?;
-        debug_assert!(self.firing.is_none(), "`set` was not called for the source that fired");
+        debug_assert!(
+            self.firing.is_none(),
+            "`set` must be called for the source that fired before the next event is taken"
+        );
         self.firing = Some(first.source);
         Some((first.at, first.source))
     }

@@ -127,7 +127,7 @@ impl std::fmt::Display for DirectionError {
         match self {
             DirectionError::Rate => f.write_str("the rate is 0, so no packet would be sent"),
             DirectionError::SaidTwice => f.write_str(
-                "the direction sets rate, queue and overhead: leave those of `wire` unset",
+                "each direction has its own rate, queue and overhead: leave those of `wire` unset",
             ),
             DirectionError::Mtu => write!(f, "an MTU must be from 68 to {MAX_MTU} bytes"),
             DirectionError::Wire(error) => error.fmt(f),

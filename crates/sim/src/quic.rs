@@ -162,11 +162,15 @@ impl std::fmt::Display for QuicError {
         match self {
             QuicError::Topology(error) => error.fmt(f),
             QuicError::Start(error) => error.fmt(f),
-            QuicError::NoSession => f.write_str("the server issued no session for early data"),
-            QuicError::NoTls => f.write_str("TLS needs a build with the feature `tls`"),
+            QuicError::NoSession => f.write_str(
+                "early data is not possible, because the server issued no session ticket",
+            ),
+            QuicError::NoTls => {
+                f.write_str("this program cannot simulate TLS: build it with the feature `tls`")
+            }
             QuicError::Tls(reason) => f.write_str(reason),
             QuicError::TooFewInterfaces(paths) => {
-                write!(f, "{paths} paths need {paths} interfaces at both nodes")
+                write!(f, "a connection with {paths} paths needs {paths} interfaces at both nodes")
             }
         }
     }

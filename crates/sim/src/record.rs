@@ -37,7 +37,7 @@ impl std::fmt::Display for RecordError {
         f.write_str(match self {
             RecordError::Interval => "the interval of a recording must be above zero",
             RecordError::Unknown => {
-                "a port or an agent of the recording does not belong to this run"
+                "the recording names a port or an agent that does not belong to this run"
             }
         })
     }

@@ -151,7 +151,7 @@ pub struct Malformed;
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a TCP header: the header or one of its options is truncated")
+        f.write_str("the TCP header, or one of its options, is truncated")
     }
 }
 

@@ -80,7 +80,7 @@ pub fn finish(command: Command) -> Out {
 /// Runs a command like [`finish`], with another timeout.
 pub fn finish_within(mut command: Command, patience: Duration) -> Out {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().expect("the command starts");
+    let child = command.spawn().expect("the command can be started");
     let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
     let (done, ended) = channel::<()>();
     let watchdog = std::thread::spawn(move || {
@@ -90,7 +90,7 @@ pub fn finish_within(mut command: Command, patience: Duration) -> Out {
             let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
         }
     });
-    let output = child.wait_with_output().expect("the child is ours");
+    let output = child.wait_with_output().expect("the child process was started by this test");
     drop(done);
     watchdog.join().expect("the watchdog does not panic");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is UTF-8");
@@ -175,8 +175,8 @@ impl Running {
     /// Starts a command with these arguments.
     pub fn start(mut command: Command, args: &[&str]) -> Running {
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = equic_lab::spawn(command).expect("the command starts");
-        let stdout = child.stdout.take().expect("it is piped");
+        let mut child = equic_lab::spawn(command).expect("the command can be started");
+        let stdout = child.stdout.take().expect("standard output is piped");
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
@@ -243,18 +243,18 @@ impl Running {
     /// Sends a signal to the command.
     pub fn signal(&self, signal: nix::sys::signal::Signal) {
         let pid = nix::unistd::Pid::from_raw(self.child.id().cast_signed());
-        nix::sys::signal::kill(pid, signal).expect("the child is ours");
+        nix::sys::signal::kill(pid, signal).expect("the child process was started by this test");
     }
 
     /// Sends SIGTERM, as a service manager does, and waits for the end.
     pub fn terminate(mut self) -> ExitStatus {
         self.signal(nix::sys::signal::Signal::SIGTERM);
-        self.child.wait().expect("the child is ours")
+        self.child.wait().expect("the child process was started by this test")
     }
 
     /// Waits until the command ends.
     pub fn wait(&mut self) -> ExitStatus {
-        self.child.wait().expect("the child is ours")
+        self.child.wait().expect("the child process was started by this test")
     }
 }
 
@@ -282,7 +282,9 @@ pub fn root(test: &str) -> bool {
     if nix::unistd::geteuid().is_root() {
         return true;
     }
-    let message = format!("{test} needs root, to load XDP programs and to make network namespaces");
+    let message = format!(
+        "the test {test} needs root, to load XDP programs and to create network namespaces"
+    );
     assert!(!ci::in_ci(), "{message}");
     eprintln!("SKIPPED: {message}");
     false
@@ -290,7 +292,7 @@ pub fn root(test: &str) -> bool {
 
 /// Builds a lab for a test, or returns `None` if the test must be skipped.
 pub fn lab(name: &str, clients: usize) -> Option<Lab> {
-    root(name).then(|| Lab::builder(name).clients(clients).build().expect("the lab is made"))
+    root(name).then(|| Lab::builder(name).clients(clients).build().expect("the lab can be created"))
 }
 
 /// Returns a name for a gateway that no other test on this machine uses.

@@ -42,7 +42,7 @@ impl Tested {
         }
         let release = if folder.ends_with("release") { " --release" } else { "" };
         Err(format!(
-            "there is no {}, which this test runs: first `cargo build{release} -p {package}`",
+            "this test needs {}, which does not exist: first run `cargo build{release} -p {package}`",
             program.display()
         ))
     }

@@ -41,7 +41,7 @@ pub struct IdFormat {
 pub enum IdError {
     /// A format or a server ID has an invalid length.
     #[error(
-        "IDs have 8 to 20 bytes: one, a server ID of at most 8, a nonce of at least 3, and a check of 4"
+        "connection IDs must have 8 to 20 bytes: a first byte, a server ID of at most 8 bytes, a nonce of at least 3, and a check of 4"
     )]
     Format,
     /// The connection ID has the wrong length or the wrong first byte for IDs of this service.

@@ -121,7 +121,7 @@ pub enum RingError {
     #[error("not a key ring of version 1: {0}")]
     Malformed(&'static str),
     /// A key is already announced, and other processes may have it.
-    #[error("a key is already announced: advance to it first")]
+    #[error("a key is already announced: first advance to that key")]
     Announced,
     /// No key is announced.
     #[error("no key is announced: first announce a key and pass the ring to all processes")]
@@ -302,15 +302,15 @@ impl KeyRing {
     pub fn from_bytes(bytes: &[u8]) -> Result<KeyRing, RingError> {
         let malformed = |why| Err(RingError::Malformed(why));
         let Ok(bytes) = <&[u8; KeyRing::LEN]>::try_from(bytes) else {
-            return malformed("it does not have 128 bytes");
+            return malformed("a ring must have 128 bytes");
         };
         if bytes[..4] != MAGIC || bytes[4] != VERSION {
-            return malformed("it does not begin with the magic bytes and version of a ring");
+            return malformed("the ring does not begin with the expected magic bytes and version");
         }
         let clock = match bytes[5] {
             0 => Clock::Monotonic,
             1 => Clock::Unix,
-            _ => return malformed("its clock is unknown"),
+            _ => return malformed("the ring names an unknown clock"),
         };
         let mut keys = [const { None }; EPOCHS];
         for (epoch, key) in keys.iter_mut().enumerate() {
@@ -321,17 +321,17 @@ impl KeyRing {
             let mut copy = Key([0; Key::LEN]);
             copy.0.copy_from_slice(&bytes[at..at + Key::LEN]);
             if copy.0 == [0; Key::LEN] {
-                return malformed("a key is zero");
+                return malformed("a key of the ring is zero");
             }
             *key = Some(copy);
         }
         let Some(current) = Epoch::new(bytes[6]).filter(|epoch| keys[epoch.index()].is_some())
         else {
-            return malformed("its current epoch has no key");
+            return malformed("the current epoch of the ring has no key");
         };
         let lifetime = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
         if bytes[7] & 0x80 != 0 || bytes[12..HEADER] != [0; 4] {
-            return malformed("its reserved bits are set");
+            return malformed("reserved bits of the ring are set");
         }
         Ok(KeyRing { keys, current, clock, lifetime })
     }

@@ -51,7 +51,7 @@ pub struct RetryToken {
 pub enum SealError {
     /// A connection ID is shorter than 8 bytes, or both are the same.
     #[error(
-        "the connection IDs need at least 8 bytes each (RFC 9000 s.7.2) and must differ (s.17.2.5.1)"
+        "each of the two connection IDs needs at least 8 bytes (RFC 9000 s.7.2), and they must differ (s.17.2.5.1)"
     )]
     ConnectionId,
 }
@@ -78,7 +78,7 @@ pub enum TokenError {
     /// The token's time is in the future, because a clock was set back or the clocks of two
     /// machines differ.
     #[error(
-        "the token was made in the future: the clock of its maker differs from the clock of this process"
+        "the token's time is in the future: the clock of its issuer differs from the clock of this process"
     )]
     Early,
 }

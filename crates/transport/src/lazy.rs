@@ -118,7 +118,7 @@ impl LazyRng {
         }
         match self {
             LazyRng::Allocated(rng) => rng,
-            LazyRng::Reduced { .. } => unreachable!("it was allocated above"),
+            LazyRng::Reduced { .. } => unreachable!("the generator was allocated above"),
         }
     }
 

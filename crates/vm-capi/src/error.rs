@@ -51,7 +51,7 @@ pub(crate) fn boundary(run: impl FnOnce() -> Result<()>) -> equic_vm_error {
     let Failure(code, message) = match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => return EQUIC_VM_OK,
         Ok(Err(failure)) => failure,
-        Err(_) => Failure(EQUIC_VM_ERROR_INTERNAL, "a fault of this library".to_owned()),
+        Err(_) => Failure(EQUIC_VM_ERROR_INTERNAL, "an internal error of this library".to_owned()),
     };
     let bytes: Vec<u8> = message.bytes().filter(|byte| *byte != 0).collect();
     let message = CString::new(bytes).unwrap_or_default();

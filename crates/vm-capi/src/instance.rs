@@ -88,7 +88,8 @@ pub unsafe extern "C" fn equic_vm_run(
             (crate::error::result(instance, "instance")?, crate::error::result(budget, "budget")?)
         };
         let Some(entry) = instance.entries.get(entry as usize) else {
-            let message = "no such entry: use a number from equic_vm_program_entry";
+            let message =
+                "the program has no such entry: pass a number that equic_vm_program_entry returned";
             return Err(Failure(EQUIC_VM_ERROR_NO_ENTRY, message.to_owned()));
         };
         // SAFETY: equic_vm.h requires five words, or NULL.

@@ -30,7 +30,7 @@ pub unsafe extern "C" fn equic_vm_program_load(
         let (helpers, place) =
             unsafe { (handle(helpers, "helpers")?, result(program, "program")?) };
         if elf.is_null() || isize::try_from(length).is_err() {
-            return Err(invalid("elf is NULL, or its length is too large"));
+            return Err(invalid("elf is NULL, or the length is too large"));
         }
         // SAFETY: the pointer is not NULL, and equic_vm.h requires this many readable bytes.
         let elf = unsafe { std::slice::from_raw_parts(elf.cast::<u8>(), length) };

@@ -32,7 +32,7 @@ pub struct CheckError {
 #[non_exhaustive]
 pub enum Wrong {
     /// The program is empty.
-    #[error("the program is empty: give it at least `exit`")]
+    #[error("the program is empty: it needs at least the instruction `exit`")]
     Empty,
     /// The program has more instructions than [`MAX_INSTRUCTIONS`].
     #[error("{0} instructions exceed the limit of {MAX_INSTRUCTIONS}: split the program")]
@@ -62,13 +62,15 @@ pub enum Wrong {
     #[error("atomic operation {0:#x} is not in RFC 9669")]
     Atomic(i32),
     /// The program ends inside an LDDW.
-    #[error("LDDW takes two slots, and the program ends after one")]
+    #[error("LDDW takes two instruction slots, but the program ends after the first")]
     HalfWide,
     /// An LDDW refers to a map or a variable by number.
     #[error("LDDW of kind {0} (maps, variables by number) is not supported: use global variables")]
     WideKind(u8),
     /// A call refers to a helper by its BTF ID.
-    #[error("a call of kind {0} is not supported: call helpers by number, functions by distance")]
+    #[error(
+        "a call of kind {0} is not supported: call helpers by number, and functions by relative offset"
+    )]
     CallKind(u8),
     /// The program calls a function whose address is in a register.
     #[error("calls through a register are not supported: call functions by name")]
@@ -77,7 +79,7 @@ pub enum Wrong {
     #[error("helper {0} does not exist: the host has not registered this number")]
     UnknownHelper(u32),
     /// The target of a jump or a call is outside of the program.
-    #[error("the target {0} is not in the program")]
+    #[error("the jump or call target {0} is outside of the program")]
     Target(i64),
     /// The target of a jump is in another function.
     #[error("the target {target} is outside of the function, which is {start} to {end}")]
@@ -90,7 +92,7 @@ pub enum Wrong {
         end: u32,
     },
     /// The target of a jump or a call is the second half of an LDDW.
-    #[error("the target {0} is the second half of an LDDW")]
+    #[error("the jump or call target {0} is the second half of an LDDW")]
     IntoWide(u32),
     /// Execution can run past the end of a function.
     #[error("execution can run past the end of the function: end it with `exit` or a jump")]

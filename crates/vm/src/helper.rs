@@ -220,10 +220,10 @@ impl<H: HelperHost> Helper<H> {
 #[non_exhaustive]
 pub enum RegisterError {
     /// Another helper with this number is already registered.
-    #[error("helper {0} exists already: give each a number of its own")]
+    #[error("a helper with the number {0} already exists: give each helper a different number")]
     Number(u32),
     /// Another helper with this name is already registered.
-    #[error("helper {0} exists already: give each a name of its own")]
+    #[error("a helper with the name {0} already exists: give each helper a different name")]
     Name(String),
     /// The parameters need more than the five argument registers.
     #[error("helper {name} needs {registers} registers for its parameters, and there are only 5")]
@@ -242,7 +242,7 @@ pub enum RegisterError {
         cost: u32,
     },
     /// The table has more helpers than a program can refer to.
-    #[error("more than 65536 helpers: register fewer")]
+    #[error("more than 65536 helpers were registered, which is the limit")]
     TooMany,
 }
 

@@ -35,7 +35,7 @@ impl Place {
         let taken = TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         let full = || {
             format!(
-                "this process already has {MAX_INSTANCES} instances of programs, which is the limit"
+                "this process already runs {MAX_INSTANCES} instances of programs, which is the limit"
             )
         };
         taken.map(|_| Place).map_err(|_| io::Error::new(io::ErrorKind::OutOfMemory, full()))

@@ -10,7 +10,7 @@ use thiserror::Error;
 pub enum HelperError {
     /// The program passed an offset and a length that are not inside the sandbox.
     #[error(
-        "{len} bytes at {offset:#x} are not in the sandbox: pass a variable's address and size"
+        "the {len} bytes at {offset:#x} are outside of the sandbox: pass the address and size of a variable"
     )]
     Memory {
         /// Offset passed by the program.
@@ -19,7 +19,7 @@ pub enum HelperError {
         len: u64,
     },
     /// The helper's work would cost more than the remaining budget.
-    #[error("the work costs more than the remaining budget: request less work")]
+    #[error("the helper's work costs more than the remaining budget: request less work per call")]
     Budget,
     /// The value of an argument does not fit into the type of the helper's parameter.
     #[error("argument {value:#x} does not fit into {bits} bits")]
@@ -71,6 +71,8 @@ pub enum TrapKind {
         error: HelperError,
     },
     /// The entry that was called belongs to another program.
-    #[error("the entry belongs to another program: get it from this one with `Program::entry`")]
+    #[error(
+        "the entry belongs to another program: get an entry of this program with `Program::entry`"
+    )]
     NoEntry,
 }

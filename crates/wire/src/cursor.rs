@@ -387,7 +387,7 @@ impl fmt::Display for UnexpectedEnd {
 
 impl fmt::Display for BufferFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no room in the buffer")
+        f.write_str("the buffer has no room for the value")
     }
 }
 

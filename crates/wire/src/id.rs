@@ -126,7 +126,7 @@ impl fmt::Debug for ResetToken {
 
 impl fmt::Display for ConnectionIdTooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a connection ID over 20 bytes")
+        f.write_str("the connection ID is longer than 20 bytes")
     }
 }
 

@@ -193,7 +193,7 @@ impl fmt::LowerHex for VarInt {
 
 impl fmt::Display for VarIntOutOfRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("value too large for a variable-length integer")
+        f.write_str("the value is too large for a variable-length integer")
     }
 }
 

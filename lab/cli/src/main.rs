@@ -43,7 +43,7 @@ use failure::Result;
 #[derive(Parser)]
 #[command(name = "equic-lab", version = equic_console::version(), max_term_width = 80)]
 #[command(
-    after_help = "Exit: 0 done, 1 failed, 2 wrong usage. EQUIC_LOG=debug: logs on standard error."
+    after_help = "Exit status: 0 done, 1 failed, 2 wrong usage. EQUIC_LOG=debug: logs to stderr"
 )]
 struct EquicLab {
     #[command(subcommand)]
@@ -52,30 +52,30 @@ struct EquicLab {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Attack a server, with and without the gateway
+    /// Demonstrate attacks on a server, with and without the gateway
     Demo(demo::Args),
     #[cfg(feature = "all")]
     /// Measure and compare QUIC implementations
     #[command(subcommand)]
     Bench(bench::Command),
     #[cfg(feature = "all")]
-    /// Measure a server under floods, for each kind of protection
+    /// Measure a server under floods, with each kind of protection
     GatewayBench(flood::Args),
     #[cfg(feature = "all")]
-    /// Run the interoperability tests between implementations
+    /// Run interoperability tests between QUIC implementations
     Interop(Box<interop::Args>),
     #[cfg(feature = "all")]
     /// Simulate networks and QUIC connections in virtual time
     #[command(subcommand)]
     Sim(equic_scenario::command::Command),
-    /// Create network namespaces, load and attacks for experiments
+    /// Create network namespaces, and load and attacks in them
     #[command(subcommand)]
     Net(net::Command),
     #[cfg(feature = "all")]
-    /// Run churn and floods, and check the state afterwards
+    /// Run a soak test: changes of state under floods, then checks
     Soak(soak::Args),
     #[cfg(feature = "all")]
-    /// Push helpful and hostile plugins to a client
+    /// Demonstrate pushing helpful and hostile plugins to a client
     PluginDemo(plugin::demo::Args),
     #[cfg(feature = "all")]
     /// Compare the included plugins: size, gain and cost

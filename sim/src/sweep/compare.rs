@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Compare) -> Result {
         .collect();
     if compared.is_empty() {
         return Err(Failure::Incomparable(
-            "the results have no flow of the same cell in common".to_owned(),
+            "the two results have no flow in common: they must contain the same cells".to_owned(),
         ));
     }
     let single = old.flows.len() + new.flows.len() - 2 * compared.len();
@@ -102,8 +102,7 @@ pub(crate) fn run(args: &Compare) -> Result {
             output::table(&table)?;
         }
         output::text(format_args!(
-            "{} worse, {} better, {} the same, {} inconclusive, {} with too few seeds, {} cannot be compared, \
-             {single} in only one result\n",
+            "flows: {} worse, {} better, {} the same, {} inconclusive, {} with too few seeds, {} not comparable, {single} in only one of the results\n",
             count(ComparisonVerdict::Worse),
             count(ComparisonVerdict::Better),
             count(ComparisonVerdict::Same),
@@ -121,11 +120,11 @@ pub(crate) fn run(args: &Compare) -> Result {
         return Ok(());
     }
     if worse > 0 {
-        return Err(Failure::new(format!("{worse} of {all} are worse")));
+        return Err(Failure::new(format!("{worse} of {all} flows are worse")));
     }
     if few > 0 {
         return Err(Failure::Undecided(format!(
-            "{few} of {all} have too few seeds for a verdict: p < {} needs {seeds} or more seeds in both results",
+            "{few} of {all} flows have too few seeds for a verdict: p < {} needs {seeds} or more seeds in both results",
             args.p
         )));
     }
@@ -189,7 +188,7 @@ fn compare(
     let (old, new) = (mean(&|pair| pair.0), mean(&|pair| pair.1));
     let ratio = old.zip(new).filter(|(old, _)| *old > 0.0).map(|(old, new)| new / old);
     let differences: Vec<f64> = pairs.iter().map(|(one, other)| other - one).collect();
-    let none = pairs.is_empty().then(|| "no seed has figures in both sweeps".to_owned());
+    let none = pairs.is_empty().then(|| "no seed has results in both sweeps".to_owned());
     let why = obstacle.or(none).unwrap_or_default();
     Compared {
         cell: cell.clone(),

@@ -50,7 +50,7 @@ pub(crate) fn finish(folder: &Path, grid: &Grid, runs: &Runs) -> Result {
 /// The files of the result, with their content.
 const FILES: [(&str, &str); 3] = [
     ("rows.csv", "a row for each connection of each run"),
-    ("rows.parquet", "the same, compressed"),
+    ("rows.parquet", "the same as rows.csv, compressed"),
     ("summary.csv", "a row for each flow of each cell"),
 ];
 /// Largest number of rows that the printed table has.
@@ -84,9 +84,9 @@ pub(super) fn print(folder: &Path, grid: &Grid, runs: &Runs, what: &str) -> Resu
     output::table(&table)?;
     if groups.len() > MOST_ROWS {
         let rest = groups.len() - MOST_ROWS;
-        output::text(format_args!("{rest} more rows are in summary.csv\n"))?;
+        output::text(format_args!("the file summary.csv contains {rest} more rows\n"))?;
     }
-    let mut text = format!("{what}; means and their intervals over seeds\n");
+    let mut text = format!("{what}; means over seeds, with their intervals\n");
     for (name, content) in FILES {
         text += &format!("{}: {content}\n", folder.join(name).display());
     }

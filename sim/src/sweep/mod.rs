@@ -152,7 +152,7 @@ fn play_missing(
     match failure {
         None => Ok(()),
         Some(Failure::Failed(message)) => Err(Failure::new(format!(
-            "{message}\n  {} runs are kept: the same command continues from there",
+            "{message}\n {} completed runs are stored: repeat the same command to continue",
             runs.len()
         ))),
         Some(other) => Err(other),
@@ -182,7 +182,7 @@ pub(crate) fn merge(args: &Merge) -> Result {
                 let grids = other.text() == grid.text() && other.traces() == grid.traces();
                 if !grids || !same {
                     return Err(Failure::new(format!(
-                        "{shown} and {} are not parts of one sweep: their grids, releases or numbers of parts differ",
+                        "{shown} and {} are not parts of the same sweep: their grids, releases or numbers of parts differ",
                         args.parts[0].display()
                     )));
                 }
@@ -199,13 +199,16 @@ pub(crate) fn merge(args: &Merge) -> Result {
     }
     let Some((grid, about)) = first else { return Ok(()) };
     if let Some(lacking) = (1..=about.shards).find(|shard| !seen.contains(shard)) {
-        return Err(Failure::new(format!("part {lacking}/{} is missing", about.shards)));
+        return Err(Failure::new(format!(
+            "part {lacking}/{} of the sweep is missing: give the directories of all parts",
+            about.shards
+        )));
     }
     let whole = About::new(Shard { index: 1, count: 1 }, about.runs);
     let (_store, there) = Store::open(&args.out, &grid, &whole)?;
     if !there.is_empty() && there != all {
         return Err(Failure::new(format!(
-            "{} has other results: use another directory",
+            "{} already contains other results: use another directory",
             args.out.display()
         )));
     }

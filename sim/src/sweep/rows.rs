@@ -71,7 +71,7 @@ pub(crate) fn has_applications(scenario: &Scenario) -> bool {
 
 /// Returns the index of a column among all fields of a row, including those for the axes.
 pub(crate) fn column(axes: usize, name: &str) -> usize {
-    axes + COLUMNS.iter().position(|(column, _)| *column == name).expect("it is a column")
+    axes + COLUMNS.iter().position(|(column, _)| *column == name).expect("the column exists")
 }
 
 /// Returns the CSV lines of a run. `applications` adds the columns of [`APPLICATION`].
@@ -158,7 +158,7 @@ pub(crate) fn split(line: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
     let (mut quoted, mut characters) = (false, line.chars().peekable());
     while let Some(character) = characters.next() {
-        let field = fields.last_mut().expect("there is always one");
+        let field = fields.last_mut().expect("a row has at least one field");
         match character {
             '"' if quoted && characters.peek() == Some(&'"') => {
                 field.push('"');

@@ -91,7 +91,7 @@ impl Store {
             let (text, traces, there) = read_about(folder)?;
             if text != grid.text() || traces != *grid.traces() {
                 return Err(Failure::new(format!(
-                    "{} has results of another grid: use another directory",
+                    "{} contains the results of another grid: use another directory",
                     folder.display()
                 )));
             }
@@ -121,7 +121,10 @@ impl Store {
         options.create(true).read(true).append(true);
         let mut runs = options.open(&path).map_err(|error| failed("open", &path, &error))?;
         runs.try_lock().map_err(|_| {
-            Failure::new(format!("another process writes to {}: wait for it", folder.display()))
+            Failure::new(format!(
+                "another process is writing to {}: wait until that process has ended",
+                folder.display()
+            ))
         })?;
         let there = recover(&path, &mut runs, about)?;
         Ok((Store { path, runs }, there))
@@ -199,7 +202,7 @@ pub(crate) fn read(folder: &Path) -> Result<(Grid, About, Runs)> {
     let wanted = (0..about.runs).filter(|run| about.has(*run)).count();
     if runs.len() < wanted {
         return Err(Failure::new(format!(
-            "{} has only {} of {wanted} runs: complete its sweep first",
+            "{} contains only {} of {wanted} runs: complete this sweep first",
             folder.display(),
             runs.len()
         )));

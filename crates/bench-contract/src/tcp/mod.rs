@@ -101,7 +101,7 @@ pub async fn ask(args: &Client, library: Library) -> Result<()> {
     match args.work {
         Work::Download { streams: 1, .. } => {}
         Work::Download { .. } => unsupported("several streams over TCP"),
-        Work::Loaded { .. } => unsupported("small exchanges during a download"),
+        Work::Loaded { .. } => unsupported("small exchanges during a download over TCP"),
         _ => {}
     }
     let probe = socket::client(args.connect, &args.knobs)?;

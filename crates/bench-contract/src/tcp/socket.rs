@@ -15,13 +15,15 @@ const BACKLOG: i32 = 4096;
 /// Creates a client's socket, in blocking mode.
 pub fn client(server: SocketAddr, knobs: &Knobs) -> Result<Socket> {
     if knobs.gso.is_some() {
-        unsupported("choosing segmentation offload for TCP");
+        unsupported("setting segmentation offload for TCP");
     }
     let socket = Socket::new(Domain::for_address(server), Type::STREAM, Some(Protocol::TCP))?;
     set_buffers(&socket, knobs)?;
     let name = kernel(knobs.congestion());
     if socket.set_tcp_congestion(name.as_bytes()).is_err() {
-        unsupported(&format!("{name}, which is not in net.ipv4.tcp_available_congestion_control"));
+        unsupported(&format!(
+            "the congestion control {name}, which is not in net.ipv4.tcp_available_congestion_control"
+        ));
     }
     if let Some(mtu) = knobs.mtu {
         socket.set_tcp_mss(mtu.into()).context("TCP_MAXSEG")?;

@@ -99,7 +99,7 @@ impl Capture {
             Host::Here(None) => open()?,
             Host::Here(Some(namespace)) => namespace.run(open).map_err(io::Error::other)??,
             Host::There(_) => {
-                return Err(io::Error::other("packets cannot be captured on another machine"));
+                return Err(io::Error::other("packets can only be captured on this machine"));
             }
         };
         let mut file = Pcap::create(path, snap)?;
@@ -119,7 +119,7 @@ impl Capture {
     pub(crate) fn finish(mut self) -> String {
         match self.end() {
             Ok(Caught { written, beyond, lost }) => format!(
-                "{FILE}: {written} packets, {beyond} left out after {} MB, {lost} lost",
+                "{FILE}: {written} packets captured, {beyond} left out because the file reached {} MB, {lost} lost",
                 MOST >> 20
             ),
             Err(error) => format!("{FILE}: {error}"),
@@ -129,7 +129,9 @@ impl Capture {
     fn end(&mut self) -> io::Result<Caught> {
         self.stop.store(true, Ordering::Relaxed);
         let Some(thread) = self.thread.take() else { return Ok(Caught::default()) };
-        thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the thread that captures packets panicked")))
     }
 }
 

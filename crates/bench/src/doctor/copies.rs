@@ -38,7 +38,7 @@ pub(super) fn slow(root: &Path, library: Option<&str>, tunables: Option<&str>) -
     let is_set = tunables.is_some_and(|set| set.contains("x86_rep_movsb_threshold"));
     (is_old && is_slow && !is_set).then(|| {
         let found = format!(
-            "{library} copies blocks of kilobytes slowly on this CPU, which affects TCP with TLS but not QUIC"
+            "on this CPU, {library} copies blocks of several kilobytes slowly, which slows down TCP with TLS, but not QUIC"
         );
         finding("copies", true, found, format!("export {TUNABLES}={WITHOUT_REP_MOVSB}"))
     })

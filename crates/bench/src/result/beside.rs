@@ -103,8 +103,7 @@ pub(super) fn effective(summary: &Summary) -> Option<Table> {
         Column::text("GRO"),
     ]))
     .title(
-        "In force at the client (buffers receive/send as the kernel counts them; payload: the largest that the \
-         sending end sent)",
+        "Settings in force at the client (buffers: receive/send, as the kernel counts them; payload: the largest that the sender used)",
     );
     let mebibytes = |bytes: u64| MEBIBYTES.show(bytes as f64);
     let yes = |yes: bool| if yes { "yes" } else { "no" };

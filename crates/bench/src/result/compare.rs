@@ -189,7 +189,8 @@ pub fn load(path: &Path) -> Result<Summary, ResultError> {
     let value: Value = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
     if value.get("equic").is_none() {
         return Err(wrong(
-            "it has no samples (field `equic`): only files of `equic-lab bench` have them".into(),
+            "the file has no samples (field `equic`): use a file that `equic-lab bench` wrote"
+                .into(),
         ));
     }
     let file: RunnerFile<Summary> =
@@ -208,7 +209,7 @@ pub fn compare(old: &Summary, new: &Summary, renamed: Option<&Renamed>, rule: Ru
     let mut notes = Vec::new();
     if !same_run && !same_machine {
         notes.push(
-            "the results may be from different machines, which may explain differences".to_owned(),
+            "the results may come from different machines, so differences may be those of the machines".to_owned(),
         );
     } else if !paired {
         notes.push(
@@ -341,7 +342,7 @@ fn failures(old: &Row, new: &Row, rule: Rule) -> (ComparisonVerdict, String) {
     }
     if new.measured == 0 && (sound || (old.measured > 0 && new.unsupported.is_some())) {
         let unsupported = new.unsupported.clone().unwrap_or_else(why);
-        return (ComparisonVerdict::Worse, format!("it no longer has figures: {unsupported}"));
+        return (ComparisonVerdict::Worse, format!("the new result has no figures: {unsupported}"));
     }
     let why = if was == is { String::new() } else { why() };
     if old.measured == 0 || new.measured == 0 {
@@ -388,7 +389,7 @@ fn alone(row: &Row, old: bool) -> Compared {
         new_clock_doubted: !old && row.clock_is_doubted(),
         cpu: None,
         verdict: ComparisonVerdict::Incomparable,
-        why: format!("only in the {} result", if old { "old" } else { "new" }),
+        why: format!("the cell exists only in the {} result", if old { "old" } else { "new" }),
     }
 }
 

@@ -110,7 +110,7 @@ fn too_few(cell: &Compared) -> String {
     let each = if cell.paired { "" } else { " each" };
     match cell.rounds_needed {
         Some(rounds) => format!("too few rounds: a verdict needs {rounds}{each}"),
-        None => "too few rounds for this --p".to_owned(),
+        None => "too few rounds for the chosen --p".to_owned(),
     }
 }
 

@@ -65,7 +65,7 @@ impl Shown {
 /// Returns the title of the table of these rows.
 pub(super) fn title(rows: &[Row]) -> String {
     let place = rows.first().map(|row| show::place(&row.place())).unwrap_or_default();
-    format!("{place}: without and during the download")
+    format!("{place}: latency without and during the download")
 }
 
 /// Returns the rows with latency under load.

@@ -211,7 +211,7 @@ pub const fn failure(failure: Failure) -> &'static str {
 #[must_use]
 pub fn remembered(row: &Row) -> Option<String> {
     let verified = row.medians.chains_verified.filter(|_| row.key.workload == "handshakes")?;
-    Some(format!("valid certificate chains cached, {verified:.0} verified"))
+    Some(format!("the client cached valid certificate chains, and verified {verified:.0} chains"))
 }
 
 /// Returns a note if all figures were measured on a busy machine. The note names options that
@@ -222,7 +222,7 @@ pub fn disturbed(row: &Row) -> Option<String> {
     let (foreign, steal) = (number::percent(one.foreign), number::percent(one.steal));
     let accept = match one.accept.as_str() {
         "" => String::new(),
-        options => format!("; a run with `{options}` accepts it"),
+        options => format!("; `{options}` makes a run accept such cells"),
     };
     let figure = Scale::of([row]).with_unit(one.median);
     Some(format!(

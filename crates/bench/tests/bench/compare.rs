@@ -339,7 +339,7 @@ fn cells_of_one_result_are_said_to_be_alone() {
     );
     let compared = compare(&old, &new, None, Rule::default());
     assert_eq!(compared.cells.len(), 3);
-    assert_eq!(cell(&compared, "b", "b").why, "only in the old result");
+    assert_eq!(cell(&compared, "b", "b").why, "the cell exists only in the old result");
     assert_eq!(cell(&compared, "c", "c").verdict, ComparisonVerdict::Incomparable);
     assert_eq!(compared.notes.len(), 1, "{:?}", compared.notes);
     // Figures in different units cannot be compared.

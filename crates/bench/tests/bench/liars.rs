@@ -160,7 +160,10 @@ fn probed(how: &str) -> Outcome {
 fn clock_of_a_client_is_doubted_where_its_process_took_longer() {
     let hasty = measured(probed("hastens")).figures;
     let doubt = hasty.clock_doubt.unwrap_or_else(|| panic!("it is believed"));
-    assert!(doubt.starts_with("the client reports 10.0 ms, but its process took "), "{doubt}");
+    assert!(
+        doubt.starts_with("the client reports 10.0 ms, but the client process took "),
+        "{doubt}"
+    );
     // Without a probe, the start-up time of the client is unknown, so its clock is not doubted.
     assert_eq!(measured(Scene::new().download("hastens")).figures.clock_doubt, None);
 }
@@ -250,7 +253,7 @@ fn idle_connections_are_weighed() {
 #[test]
 fn too_few_bytes() {
     let outcome = Scene::new().download("truncates");
-    is(failed(outcome), Failure::Truncated, "999 bytes in 1 completions, instead of 1000");
+    is(failed(outcome), Failure::Truncated, "999 bytes in 1 units of work, instead of 1000 bytes");
 }
 
 #[test]

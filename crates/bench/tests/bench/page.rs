@@ -160,7 +160,7 @@ fn everything_is_in_it() {
         "Time to first byte",
         "https://example.org/quinn",
         "TLS_AES_128_GCM_SHA256",
-        "valid certificate chains cached, 1 verified",
+        "the client cached valid certificate chains, and verified 1 chains",
     ] {
         assert!(page.contains(expected), "{expected}");
     }

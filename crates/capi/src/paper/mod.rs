@@ -225,7 +225,10 @@ fn or_ignore(function: &str, said: &AtomicU32, step: impl FnOnce() -> Result<boo
     };
     let bit = 1u32 << (failure.code as u32 % u32::BITS);
     if said.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-        say(&format!("{function}: {}; ignored, and not reported again", failure.message));
+        say(&format!(
+            "{function}: {}; the call was ignored, and further failures of this kind are not reported",
+            failure.message
+        ));
     }
     0
 }

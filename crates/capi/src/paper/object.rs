@@ -46,7 +46,7 @@ pub(super) fn read(name: &str) -> Result<ObjectFile> {
 
 fn read_from(name: &str, working: &Path, beside: Option<&Path>) -> Result<ObjectFile> {
     if name.is_empty() {
-        return Err(Failure::argument("the object's name is empty"));
+        return Err(Failure::argument("the name of the object file is empty"));
     }
     let bare = !name.contains('/');
     let first = working.join(name);
@@ -64,8 +64,9 @@ fn read_from(name: &str, working: &Path, beside: Option<&Path>) -> Result<Object
         _ => {}
     }
     let places = beside.map_or(String::new(), |folder| format!(", nor in {}", folder.display()));
-    let notice =
-        format!("no {name} in the working directory{places}: using the program inside the library");
+    let notice = format!(
+        "{name} is not in the working directory{places}: using the program that is built into the library"
+    );
     Ok(ObjectFile { path: PathBuf::from(name), bytes: None, notice: Some(notice) })
 }
 
@@ -73,7 +74,10 @@ fn open(path: &Path) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     let kind = file.metadata()?;
     if !kind.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the path does not name a regular file",
+        ));
     }
     let mut bytes = Vec::new();
     file.take(LARGEST + 1).read_to_end(&mut bytes)?;
@@ -84,7 +88,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
     Failure::new(
         equic_error::EQUIC_ERROR_BAD_OBJECT,
         format!(
-            "cannot read {}: {error}. The build writes the program as equic_kern.o to the folder of libequic.so",
+            "cannot read {}: {error}. The build of eQUIC writes the program equic_kern.o to the folder of libequic.so",
             path.display()
         ),
     )
@@ -94,10 +98,10 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
 fn found(path: PathBuf, bytes: Vec<u8>) -> Result<ObjectFile> {
     let machine = bytes.get(18..20).and_then(|field| field.try_into().ok()).map(u16::from_ne_bytes);
     let why = match machine {
-        _ if !bytes.starts_with(b"\x7fELF") => Some("it is not an ELF object file"),
-        Some(EM_BPF) if bytes.len() as u64 > LARGEST => Some("it is too large"),
+        _ if !bytes.starts_with(b"\x7fELF") => Some("the file is not an ELF object file"),
+        Some(EM_BPF) if bytes.len() as u64 > LARGEST => Some("the file is too large"),
         Some(EM_BPF) => None,
-        _ => Some("it is not compiled for BPF"),
+        _ => Some("the file is not compiled for BPF"),
     };
     match why {
         None => Ok(ObjectFile { path, bytes: Some(bytes), notice: None }),
@@ -174,7 +178,7 @@ mod tests {
         let folders = Folders::new();
         let found = folders.read("equic_kern.o").unwrap();
         assert!(found.bytes.is_none());
-        assert!(found.notice.unwrap().contains("inside the library"));
+        assert!(found.notice.unwrap().contains("built into the library"));
         folders.put("beside/equic_kern.o", &elf(b"beside"));
         assert_eq!(folders.read("equic_kern.o").unwrap().bytes, Some(elf(b"beside")));
         folders.put("working/equic_kern.o", &elf(b"working"));

@@ -37,7 +37,7 @@ impl Settings {
                 self.limit,
                 LIMIT,
                 "EQUIC_LIMIT",
-                "a number of connections (0: no limit)",
+                "a number of connections (0 means no limit)",
                 &environment,
             )?;
             service.policy = choose(

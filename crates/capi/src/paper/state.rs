@@ -128,7 +128,7 @@ impl State {
     pub(super) fn set_port(&self, port: u16) -> Result<()> {
         self.not_loaded("the port")?;
         if port == 0 {
-            return Err(Failure::argument("the port is 0: it is from 1 to 65535"));
+            return Err(Failure::argument("the port is 0: pass a port from 1 to 65535"));
         }
         self.setup().settings.port = Some(port);
         Ok(())
@@ -159,14 +159,18 @@ impl State {
             return Ok(());
         }
         Err(Failure::argument(format!(
-            "{what} can no longer change: equic_load was already called"
+            "{what} can no longer be changed, because equic_load was already called"
         )))
     }
 
     /// Returns the service for which connections are counted.
     pub(super) fn service(&self) -> Result<&Service> {
-        let missing =
-            || Failure::new(equic_error::EQUIC_ERROR_CLOSED, "equic_load was not called yet");
+        let missing = || {
+            Failure::new(
+                equic_error::EQUIC_ERROR_CLOSED,
+                "the gateway is not loaded: call equic_load first",
+            )
+        };
         Ok(&self.running.get().ok_or_else(missing)?.service)
     }
 
@@ -174,7 +178,7 @@ impl State {
         let setup = self.setup();
         self.not_loaded("the gateway")?;
         let config = setup.settings.config(|name| std::env::var_os(name))?;
-        let missing = || Failure::argument("there is no program yet: call equic_read_object first");
+        let missing = || Failure::argument("no program was read: call equic_read_object first");
         let object = setup.object.as_ref().ok_or_else(missing)?;
         let source = object
             .bytes

@@ -612,7 +612,7 @@ static void the_next_gateway_is_joined(void)
 	CHECK_INT(count_of(service, "10.0.0.2"), 2);
 
 	owner = start_owner();
-	await_event(ends[0], EQUIC_JOIN_JOINED, "2 open connections are counted there");
+	await_event(ends[0], EQUIC_JOIN_JOINED, "the gateway counts 2 open connections");
 	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 3), 0);
 	equic_connection_closed(one);
 	CHECK_INT(passed(here, "10.0.0.2", INITIAL, 3), 3);
@@ -900,7 +900,7 @@ static void ids_are_the_gateway_s(void)
 			    "12 bytes");
 		CHECK_OK(equic_gateway_ring(joined, &ring));
 		CHECK_ERROR(equic_ids_set_ring(ids, ring), EQUIC_ERROR_INVALID_ARGUMENT,
-			    "change automatically");
+			    "follows the keys of a gateway");
 		equic_ring_free(ring);
 		equic_ids_free(same);
 		equic_gateway_close(joined);

@@ -483,7 +483,7 @@ static void the_object_beside_the_library(void)
 	outcome = run_caught(read_and_unload, "equic_kern.o");
 	CHECK_INT(exit_code(outcome.status), 0);
 	if (EQUIC_TEST_STATIC)
-		CHECK_HAS(outcome.said, "inside the library");
+		CHECK_HAS(outcome.said, "built into the library");
 	else
 		CHECK(!outcome.said[0]);
 }

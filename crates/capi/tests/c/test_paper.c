@@ -251,12 +251,12 @@ static void objects_are_looked_for(void)
 	static const struct case_ cases[] = {
 		{"missing path", read_object, "./equic_kern.o", "./equic_kern.o"},
 		{"missing absolute path", read_object, "/nowhere/equic_kern.o", "/nowhere/"},
-		{"folder", read_object, "/tmp", "not a file"},
-		{"bare folder", read_object, "folder.o", "not a file"},
+		{"folder", read_object, "/tmp", "not name a regular file"},
+		{"bare folder", read_object, "folder.o", "not name a regular file"},
 		{"text", read_object, "text.o", "not an ELF"},
 		{"empty", read_object, "empty.o", "not an ELF"},
 		{"this program", read_object, "/proc/self/exe", "not compiled for BPF"},
-		{"endless", read_object, "/dev/zero", "not a file"},
+		{"endless", read_object, "/dev/zero", "not name a regular file"},
 		{"no name", read_object, "", "empty"},
 		{"NULL", read_object, NULL, "`object` is NULL"},
 	};
@@ -272,8 +272,8 @@ static void objects_are_looked_for(void)
 
 	outcome = run_caught(read_object, "not_to_be_found.o");
 	CHECK_INT(exit_code(outcome.status), 0);
-	CHECK_HAS(outcome.said, "no not_to_be_found.o in the working directory");
-	CHECK_HAS(outcome.said, "inside the library");
+	CHECK_HAS(outcome.said, "not_to_be_found.o is not in the working directory");
+	CHECK_HAS(outcome.said, "built into the library");
 
 	memcpy(header.e_ident, ELFMAG, SELFMAG);
 	put("mine.o", &header, sizeof(header));

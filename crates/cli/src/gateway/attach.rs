@@ -14,16 +14,16 @@ pub(crate) struct Attachment {
     /// `native` (in the driver), `generic` (works everywhere), or `auto`
     #[arg(long)]
     mode: Option<Mode>,
-    /// Count the packets that would be dropped, and drop none
+    /// Dry run: count the packets that the gateway would drop, and let them pass
     #[arg(long)]
     dry_run: bool,
-    /// Name that `status` shows and `--gateway` accepts
+    /// Name of the gateway, which `status` shows and `--gateway` accepts
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Load this build of the program instead of the one in this command
+    /// Load the XDP program from this object file instead of the built-in one
     #[arg(long, value_name = "FILE")]
     object: Option<PathBuf>,
-    /// If the kernel rejects the program, print the verifier's whole log
+    /// Print the verifier's complete log if the kernel rejects the program
     #[arg(long)]
     verbose_verifier: bool,
 }
@@ -121,7 +121,7 @@ impl Attachment {
                 failure.help(format!("what the verifier said:\n{log}"))
             }
             Error::Verifier { .. } => {
-                failure.help("`--verbose-verifier` prints the verifier's whole log")
+                failure.help("`--verbose-verifier` prints the verifier's complete log")
             }
             _ => failure,
         }

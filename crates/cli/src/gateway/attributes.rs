@@ -39,7 +39,7 @@ pub(super) fn keep(from: &File, to: &File) -> io::Result<()> {
 
 fn failed(name: &str, error: Errno) -> io::Error {
     let why = io::Error::from(error);
-    io::Error::new(why.kind(), format!("its extended attribute {name} cannot be copied ({why})"))
+    io::Error::new(why.kind(), format!("cannot copy the file's extended attribute {name} ({why})"))
 }
 
 /// Returns the names of a file's attributes. The list is empty if the file system does not support
@@ -125,7 +125,11 @@ pub(super) mod tests {
         keep(&File::open(&old).unwrap(), &File::open(&new).unwrap()).unwrap();
         assert_eq!(acl_of(&new), Some(acl()));
         assert_eq!(value_if_any(&File::open(&new).unwrap(), "user.note").unwrap(), b"ours");
-        assert_eq!(std::fs::metadata(&new).unwrap().mode() & 0o777, 0o640, "the list says so");
+        assert_eq!(
+            std::fs::metadata(&new).unwrap().mode() & 0o777,
+            0o640,
+            "the access control list limits the mode"
+        );
     }
 
     /// The directory has a default access control list, which new files inherit. The old file had
@@ -140,7 +144,7 @@ pub(super) mod tests {
             return;
         }
         std::fs::write(&new, "new").unwrap();
-        assert!(acl_of(&new).is_some(), "by the folder");
+        assert!(acl_of(&new).is_some(), "the folder has a default access control list");
         keep(&File::open(&old).unwrap(), &File::open(&new).unwrap()).unwrap();
         assert_eq!(acl_of(&new), None);
     }

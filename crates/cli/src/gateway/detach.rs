@@ -15,13 +15,14 @@ use crate::output;
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// The same as --gateway
+    /// The gateway to detach, as with --gateway
     #[arg(value_name = "SELECTOR", conflicts_with = "gateway", hide = true)]
     selector: Option<String>,
-    /// Detach from this interface only
+    /// Detach the gateway only from this interface
     #[arg(short, long, value_name = "IF")]
     interface: Option<String>,
-    /// Detach the gateway that is pinned in this directory, of any release
+    /// Detach the gateway that is pinned in this directory, even if another release of eQUIC
+    /// started it
     #[arg(long, value_name = "DIR", conflicts_with_all = ["selector", "gateway", "interface"])]
     pin: Option<PathBuf>,
     /// Print JSON (schema equic.gateway.detach/1)

@@ -10,7 +10,7 @@ use crate::output;
 /// Actions on the keys of Retry tokens and connection IDs.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Withdraw all keys, because others may know them, and make a new one
+    /// Withdraw all keys, for example because they may have leaked, and create a new key
     Renew(Renew),
 }
 
@@ -18,10 +18,7 @@ pub(crate) enum Command {
 /// and withdraws all other keys one second later.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Older Retry tokens are no longer valid: a client in the middle of its handshake starts again. With \
-`check_ids`, packets with older connection IDs pass for a minute if their source holds a connection; in that minute, \
-servers give their clients new ones. If a user must not receive the new keys, remove that user from `users` first, \
-and restart the gateway. The gateway's process must run, because it does this work."
+    after_help = "Older Retry tokens become invalid, so a client in the middle of its handshake starts again. With `check_ids`, packets with older connection IDs pass for one more minute if their source holds a connection. In that minute, servers give their clients new connection IDs. If a user must not receive the new keys, first remove that user from `users` and restart the gateway. The process that runs the gateway must be alive, because it replaces the keys."
 )]
 pub(crate) struct Renew {
     #[command(flatten)]
@@ -39,6 +36,6 @@ pub(super) fn run(command: &Command) -> Result {
         return output::json("equic.gateway.keys/1", json!({ "epoch": epoch }));
     }
     output::line(format_args!(
-        "tokens and connection IDs are made with a new key (epoch {epoch}); all others are withdrawn"
+        "tokens and connection IDs are now made with a new key (epoch {epoch}); all older keys are withdrawn"
     ))
 }

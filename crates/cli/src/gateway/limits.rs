@@ -12,65 +12,66 @@ use equic_report::number;
 #[derive(Args)]
 #[command(next_help_heading = "Limits of the service (in a file: docs/equic.example.toml)")]
 pub(crate) struct Limits {
-    /// What happens to a source at its quota: `new` and `underway` refuse new connections, `strict`
-    /// drops every packet above it
+    /// How to treat a source at its quota: `new` and `underway` refuse new connections, `strict`
+    /// drops all packets of a source above its quota
     #[arg(long)]
     policy: Option<Policy>,
-    /// Simultaneous connections per source
+    /// Maximum number of simultaneous connections per source
     #[arg(long, value_name = "N")]
     max_connections: Option<u32>,
-    /// New connections per source, such as `20/s burst 40`
+    /// Rate of new connections per source, such as `20/s burst 40`
     #[arg(long, value_name = "RATE")]
     new_per_source: Option<Rate>,
-    /// New connections per IPv4 /32
+    /// Rate of new connections per IPv4 /32
     #[arg(long, value_name = "RATE")]
     new_per_v4_32: Option<Rate>,
-    /// New connections per IPv4 /24
+    /// Rate of new connections per IPv4 /24
     #[arg(long, value_name = "RATE")]
     new_per_v4_24: Option<Rate>,
-    /// New connections per IPv6 /64
+    /// Rate of new connections per IPv6 /64
     #[arg(long, value_name = "RATE")]
     new_per_v6_64: Option<Rate>,
-    /// New connections per IPv6 /56
+    /// Rate of new connections per IPv6 /56
     #[arg(long, value_name = "RATE")]
     new_per_v6_56: Option<Rate>,
-    /// New connections per IPv6 /48
+    /// Rate of new connections per IPv6 /48
     #[arg(long, value_name = "RATE")]
     new_per_v6_48: Option<Rate>,
-    /// New connections per IPv6 /32
+    /// Rate of new connections per IPv6 /32
     #[arg(long, value_name = "RATE")]
     new_per_v6_32: Option<Rate>,
-    /// New connections of all sources together
+    /// Rate of new connections of all sources together
     #[arg(long, value_name = "RATE")]
     new_per_service: Option<Rate>,
-    /// Answers that the gateway sends in the server's name, for each kind (Retry, Version
-    /// Negotiation, stateless reset), to all sources together
+    /// Rate of the packets that the gateway sends in the server's name, for all sources together.
+    /// It applies separately to Retry, Version Negotiation and stateless reset
     #[arg(long, value_name = "RATE")]
     answers_per_service: Option<Rate>,
-    /// With `--retry adaptive`: rate of new connections without a token above which clients must
+    /// With `--retry adaptive`: if new connections without a token exceed this rate, clients must
     /// validate their address
     #[arg(long, value_name = "RATE")]
     retry_above: Option<Rate>,
-    /// With `--retry adaptive`: how long clients must still validate their address after the rate
-    /// was too high
+    /// With `--retry adaptive`: for this time after the rate was too high, clients must still
+    /// validate their address
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     retry_hold: Option<Duration>,
-    /// Packets per source
+    /// Rate of packets per source
     #[arg(long, value_name = "RATE")]
     packets_per_source: Option<Rate>,
-    /// UDP payload bytes per source, such as `10MB/s burst 1MB`
+    /// Rate of UDP payload bytes per source, such as `10MB/s burst 1MB`
     #[arg(long, value_name = "RATE")]
     bytes_per_source: Option<Rate>,
-    /// Packets of all sources together, including those of open connections
+    /// Rate of packets of all sources together, including packets of open connections
     #[arg(long, value_name = "RATE")]
     packets_per_service: Option<Rate>,
-    /// Packets that open no connection, of all sources together that have no connection
+    /// Rate of packets that do not open a connection, of all sources without a connection together
     #[arg(long, value_name = "RATE")]
     unproven_per_service: Option<Rate>,
-    /// How long an admitted handshake may take
+    /// Maximum duration of a handshake after its connection was admitted
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     handshake_timeout: Option<Duration>,
-    /// Later IP fragments: `pass`, `follow` the first one, or `drop`
+    /// Treatment of later IP fragments: `pass`, `follow` (treat them like the first fragment),
+    /// or `drop`
     #[arg(long)]
     fragments: Option<Fragments>,
     /// Drop packets whose Fixed Bit is zero
@@ -79,20 +80,21 @@ pub(crate) struct Limits {
     /// Versions of QUIC that the server supports: `1`, `2` or `1,2`
     #[arg(long, value_name = "VERSIONS")]
     versions: Option<Versions>,
-    /// Drop other QUIC versions
+    /// Drop packets of other QUIC versions
     #[arg(long)]
     refuse_unknown_versions: bool,
-    /// Answer other QUIC versions with Version Negotiation in the server's name
+    /// Answer packets of other QUIC versions with Version Negotiation in the server's name
     #[arg(long)]
     version_negotiation: bool,
-    /// Connections are also opened from this port: accept Retry and Version Negotiation packets
+    /// Accept Retry and Version Negotiation packets, because this host also opens connections from
+    /// this port
     #[arg(long)]
     also_client: bool,
-    /// Drop packets to connection IDs that no server of the service issued; the servers must make
-    /// them with the gateway's keys
+    /// Drop packets to connection IDs that no server of the service issued. The servers must make
+    /// their connection IDs with the gateway's keys
     #[arg(long)]
     check_ids: bool,
-    /// Send stateless resets to clients of servers that are dead; the servers must make their
+    /// Send stateless resets to clients of servers that have ended. The servers must make their
     /// connection IDs and reset tokens with the gateway's keys
     #[arg(long)]
     stateless_reset: bool,
@@ -140,12 +142,12 @@ pub(crate) fn describe_adaptive(state: &Adaptive, above: Rate) -> String {
     let seconds = |ms: u64| number::seconds(ms as f64 / 1e3);
     if !state.asking {
         return format!(
-            "calm: clients need not validate their address (times active so far: {})",
+            "Retry is inactive: clients need not validate their address (activations so far: {})",
             state.began
         );
     }
     format!(
-        "requires address validation since {}, because more than {above} came without; ends in {} if the rate stays below that",
+        "Retry has been active for {}, because more than {above} new connections came without a token; it ends in {} if the rate stays below half of this limit",
         seconds(state.asking_for_ms),
         seconds(state.calm_in_ms),
     )
@@ -159,17 +161,17 @@ pub(crate) fn describe(service: &ServiceConfig) -> String {
         parts.push(format!("{} connections per source{strict}", service.max_connections));
     }
     for (rate, what) in [
-        (service.new_per_source, "new per source"),
-        (service.new_per_v4_32, "new per IPv4 /32"),
-        (service.new_per_v4_24, "new per IPv4 /24"),
-        (service.new_per_v6_64, "new per IPv6 /64"),
-        (service.new_per_v6_56, "new per IPv6 /56"),
-        (service.new_per_v6_48, "new per IPv6 /48"),
-        (service.new_per_v6_32, "new per IPv6 /32"),
-        (service.new_per_service, "new in total"),
+        (service.new_per_source, "new connections per source"),
+        (service.new_per_v4_32, "new connections per IPv4 /32"),
+        (service.new_per_v4_24, "new connections per IPv4 /24"),
+        (service.new_per_v6_64, "new connections per IPv6 /64"),
+        (service.new_per_v6_56, "new connections per IPv6 /56"),
+        (service.new_per_v6_48, "new connections per IPv6 /48"),
+        (service.new_per_v6_32, "new connections per IPv6 /32"),
+        (service.new_per_service, "new connections in total"),
         (service.packets_per_source, "packets per source"),
         (service.packets_per_service, "packets in total"),
-        (service.unproven_per_service, "packets of unknown sources"),
+        (service.unproven_per_service, "packets of sources without a connection"),
     ] {
         if !rate.is_off() {
             parts.push(format!("{rate} {what}"));
@@ -192,7 +194,7 @@ pub(crate) fn describe(service: &ServiceConfig) -> String {
         parts.push("connection IDs are checked".to_owned());
     }
     if service.stateless_reset {
-        parts.push("resets for dead servers".to_owned());
+        parts.push("stateless resets for servers that have ended".to_owned());
     }
     let prefixes: usize = service.overrides.iter().map(|own| own.prefixes.len()).sum();
     if prefixes > 0 {

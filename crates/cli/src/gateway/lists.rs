@@ -18,22 +18,23 @@ pub(crate) struct Add {
     /// An address (192.0.2.7, 2001:db8::1) or a prefix (192.0.2.0/24)
     #[arg(value_name = "PREFIX", required_unless_present = "file", conflicts_with = "file", value_parser = parse_prefix)]
     prefix: Vec<IpNet>,
-    /// File with one prefix per line (# starts a comment). It replaces the prefixes that were
-    /// loaded from files before. May be given several times
+    /// File with one prefix per line (# starts a comment). Replaces the prefixes of earlier files;
+    /// may be given several times
     #[arg(long, value_name = "FILE")]
     file: Vec<PathBuf>,
-    /// In tables of autonomous systems, select the prefixes of AS number N; may be given several
-    /// times
+    /// If FILE is a table of autonomous systems, use only the prefixes of AS number N; may be given
+    /// several times
     #[arg(long, value_name = "N", requires = "file")]
     asn: Vec<u32>,
-    /// In tables of countries, select the prefixes of country XX (ISO 3166-1); may be given several
-    /// times
+    /// If FILE is a table of countries, use only the prefixes of country XX (ISO 3166-1); may be
+    /// given several times
     #[arg(long, value_name = "XX", requires = "file")]
     country: Vec<String>,
-    /// File with the country of each geoname_id, for GeoLite2's blocks
+    /// File that maps each geoname_id to a country, for GeoLite2's tables of blocks
     #[arg(long, value_name = "FILE", requires = "country")]
     locations: Option<PathBuf>,
-    /// Duration, such as 90s, 10m, 2h or 7d [default: until the gateway ends]
+    /// Time after which the entry expires, such as 90s, 10m, 2h or 7d [default: when the gateway
+    /// ends]
     #[arg(long = "for", value_name = "DURATION", value_parser = lifetime, conflicts_with = "file")]
     lifetime: Option<Duration>,
     #[command(flatten)]
@@ -46,7 +47,7 @@ pub(crate) struct Add {
 /// Removes entries from the deny and allow lists.
 #[derive(Args)]
 pub(crate) struct Forget {
-    /// An address or a prefix, exactly as it was added
+    /// An address or a prefix, exactly as it was added to the list
     #[arg(value_name = "PREFIX", required = true, value_parser = parse_prefix)]
     prefix: Vec<IpNet>,
     #[command(flatten)]
@@ -139,10 +140,10 @@ fn load(control: &Control, args: &Add, action: ListAction, schema: &str) -> Resu
     }
     let left = match done.left {
         0 => String::new(),
-        left => format!(", {left} unchanged, because a command or the configuration added them"),
+        left => format!("; {left} unchanged, because a command or the configuration added them"),
     };
     output::line(format_args!(
-        "{} added, {} removed, {} kept{left}",
+        "prefixes: {} added, {} removed, {} kept{left}",
         done.added, done.removed, done.kept
     ))
 }
@@ -176,8 +177,11 @@ pub(super) fn forget(args: &Forget) -> Result {
     if missing.is_empty() {
         return Ok(());
     }
-    Err(Failure::because("on neither list", missing.join(", "))
-        .help("`equic gateway lists` shows the prefixes as they were added"))
+    Err(Failure::because(
+        "not removed, because these prefixes are on neither list",
+        missing.join(", "),
+    )
+    .help("`equic gateway lists` shows all prefixes in the form in which they were added"))
 }
 
 pub(super) fn show(args: &Show) -> Result {

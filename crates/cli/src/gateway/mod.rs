@@ -34,36 +34,36 @@ use crate::failure::Result;
 /// The subcommands.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Load the program, attach it, and run it until Ctrl-C
+    /// Load the gateway's XDP program, attach it to interfaces, and manage it until Ctrl-C
     Run(Box<run::Args>),
-    /// Show services and limits, and packets passed and dropped, by reason
+    /// Show the services, their limits, and the numbers of passed and dropped packets by reason
     Status(status::Args),
-    /// Show a dashboard of rates, sources and drops; deny and allow sources
+    /// Show a dashboard of rates, sources and drops, in which you can deny and allow sources
     Watch(watch::Args),
-    /// Serve metrics to Prometheus
+    /// Serve metrics of the gateway to Prometheus
     Metrics(metrics::Args),
-    /// Show the busiest sources, with traffic and connections
+    /// Show the busiest sources, with their traffic and connections
     Sources(sources::Args),
     /// Drop every packet of an address or prefix
     Deny(lists::Add),
     /// Exempt an address or prefix from quotas and rates
     Allow(lists::Add),
-    /// Remove an address or prefix from the lists
+    /// Remove an address or prefix from the deny and allow lists
     Forget(lists::Forget),
-    /// Show the deny and allow lists, with expiry times
+    /// Show the entries of the deny and allow lists, with their expiry times
     Lists(lists::Show),
     /// Change limits of a running gateway
     Set(set::Args),
-    /// Withdraw the keys of Retry tokens and connection IDs
+    /// Replace the keys of Retry tokens and connection IDs, and withdraw the old ones
     #[command(subcommand)]
     Keys(keys::Command),
-    /// Read the configuration file again
+    /// Make a running gateway read its configuration file again
     Reload(reload::Args),
-    /// Check a configuration file
+    /// Check a configuration file for errors and doubtful settings
     Check(reload::Check),
     /// Show what would happen to a packet, or to the packets of a capture
     Explain(Box<explain::Args>),
-    /// Write dropped packets to a pcapng file, with the reasons
+    /// Write dropped packets to a pcapng file, with the reason for each drop
     Capture(capture::Args),
     /// List the reasons for verdicts, with their meaning
     Reasons(reasons::Args),
@@ -97,8 +97,9 @@ pub(crate) fn run(command: Command) -> Result {
 /// Selects one of the running gateways.
 #[derive(Args)]
 pub(crate) struct Target {
-    /// The gateway: an interface, its name, or its program's id. A name or an id also finds a
-    /// gateway of another network namespace [default: the only gateway of this network namespace]
+    /// The gateway: an interface to which it is attached, its name, or the id of its BPF program. A
+    /// name or an id also selects a gateway of another network namespace [default: the only gateway
+    /// of this network namespace]
     #[arg(long, value_name = "SELECTOR")]
     gateway: Option<String>,
 }

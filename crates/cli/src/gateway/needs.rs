@@ -36,11 +36,10 @@ pub(super) const NEEDS: [Need; 2] = [
         missing: Control::servers_without_keys,
         verbs: ["has not declared that it checks", "have not declared that they check"],
         what: "the gateway's tokens",
-        question: "whether servers check the gateway's tokens",
+        question: "whether the servers check the gateway's tokens",
         lost: "new clients cannot connect",
         may_be_lost: |service| format!("new clients of `{service}` may be unable to connect"),
-        help: "start them with the gateway's keys (`equic serve` takes them from --gateway and \
-               --gateway-socket), or use --force",
+        help: "start the servers with the gateway's keys (`equic serve` receives them with --gateway or --gateway-socket), or use --force",
     },
     Need {
         about: "ids",
@@ -49,10 +48,10 @@ pub(super) const NEEDS: [Need; 2] = [
         missing: Control::servers_without_ids,
         verbs: ["has not declared that it makes", "have not declared that they make"],
         what: "connection IDs with the gateway's keys",
-        question: "whether servers make IDs that can be checked",
-        lost: "its clients lose their connections",
+        question: "whether the servers make connection IDs that the gateway can check",
+        lost: "clients of such a server lose their connections",
         may_be_lost: |service| format!("clients of `{service}` may lose their connections"),
-        help: "`equic serve --gateway` and --gateway-socket make such IDs, and docs/servers.md explains it for other servers; or use --force",
+        help: "use `equic serve` with --gateway or --gateway-socket, which makes such connection IDs, or follow docs/servers.md for other servers; --force skips this check",
     },
 ];
 
@@ -73,7 +72,7 @@ pub(super) fn warnings(control: &Control, settings: &[Setting]) -> Vec<String> {
         let without = control.servers_without_ids(&service).map(|servers| servers.len());
         if servers.is_ok() && servers.ok() == without.ok() {
             found.push(format!(
-                "no server of `{service}` has declared that it makes connection IDs with the gateway's keys: until one does, no client gets a stateless reset"
+                "no server of `{service}` has declared that it makes connection IDs with the gateway's keys: until a server declares this, the gateway sends no stateless resets"
             ));
         }
     }
@@ -163,10 +162,11 @@ pub(super) fn check_counted(control: &Control, settings: &[Setting]) -> Result {
         let ledgers = control.ledgers()?;
         for service in control.service_names().into_iter().filter(named) {
             if !is_counted_for(&ledgers, &service) {
-                let what = format!("all connections of `{service}` would share the limit");
+                let what = format!(
+                    "all connections of `{service}` would share the limit `unproven_per_service`"
+                );
                 let why = "no server reports its connections";
-                let help =
-                    "start one that does (`equic serve --gateway`, libequic), or use --force";
+                let help = "start a server that reports its connections (`equic serve --gateway`, or one with libequic), or use --force";
                 return Err(Failure::because(what, why).help(help));
             }
         }
@@ -187,7 +187,7 @@ pub(super) fn uncounted(control: &Control) -> Option<String> {
     let names: Vec<&str> = uncounted.map(|config| config.name.as_str()).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "service {}: no server reports its connections, so all of them share unproven_per_service",
+            "service {}: no server reports its connections, so all connections share the limit unproven_per_service",
             names.join(", ")
         )
     })
@@ -206,8 +206,7 @@ pub(super) fn clocks_apart(control: &Control) -> Option<String> {
         apart.map(|ledger| format!("{} (process {})", ledger.name, ledger.pid)).collect();
     (!named.is_empty()).then(|| {
         format!(
-            "the clock of {} differs from the gateway's, so its connections do not count: it runs in another time namespace, and cannot read /proc/self/timens_offsets to correct the difference. Mount /proc for \
-             it, or start it in the gateway's time namespace",
+            "the clock of {} differs from the gateway's, so the server's connections do not count. The server runs in another time namespace, and cannot correct the difference because it cannot read /proc/self/timens_offsets: mount /proc for the server, or start it in the gateway's time namespace",
             named.join(", ")
         )
     })

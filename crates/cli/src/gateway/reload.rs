@@ -18,7 +18,7 @@ use crate::output;
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// Reload the gateway of this process, for service managers. Replaces --gateway
+    /// Reload the gateway that the process PID runs, for service managers. Replaces --gateway
     #[arg(long, value_name = "PID", conflicts_with = "gateway")]
     pid: Option<u32>,
     /// Print JSON (schema equic.gateway.reload/1)
@@ -29,13 +29,13 @@ pub(crate) struct Args {
 /// Checks a configuration file and the list files that it names. Changes nothing.
 #[derive(clap::Args)]
 #[command(
-    after_help = "It also warns about valid settings that may not be intended: an interface that is not on this machine, a quota for which no server can report connections, a limit that forged packets evade or use up."
+    after_help = "The command also warns about valid settings that may not be intended, such as an interface that does not exist, a quota for which no server can report connections, or a limit that attackers can evade or use up with forged packets."
 )]
 pub(crate) struct Check {
     /// Configuration file
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Also fail on warnings
+    /// Exit with 1 on warnings, too
     #[arg(long)]
     strict: bool,
     /// Print JSON (schema equic.gateway.check/1)
@@ -53,11 +53,11 @@ pub(super) fn run(args: &Args) -> Result {
     };
     let name = control.name();
     let before = control.report().ok_or_else(|| {
-        Failure::new(format!("`{name}` is not run by `equic gateway run`: it cannot reload"))
+        Failure::new(format!("the gateway `{name}` cannot reload, because it was not started with `equic gateway run`"))
     })?;
     let Some(file) = &before.config else {
-        return Err(Failure::new(format!("`{name}` runs without a configuration file")).help(
-            "start it with `equic gateway run --config FILE`; or change it with `set`, `deny`",
+        return Err(Failure::new(format!("the gateway `{name}` runs without a configuration file, so there is nothing to reload")).help(
+            "start the gateway with `equic gateway run --config FILE`, or change it with `equic gateway set`, `deny` and `allow`",
         ));
     };
     let number = before.reload.as_ref().map_or(0, |reload| reload.number);
@@ -65,7 +65,7 @@ pub(super) fn run(args: &Args) -> Result {
     // to another process by now.
     if !before.is_alive() {
         let ended = format!(
-            "process {}, which runs `{name}`, has ended or cannot be seen from here",
+            "cannot reload: process {}, which ran the gateway `{name}`, has ended or is in another PID namespace",
             before.pid
         );
         return Err(Failure::new(ended));
@@ -75,8 +75,11 @@ pub(super) fn run(args: &Args) -> Result {
         Failure::because(format!("cannot signal process {}", before.pid), error)
     })?;
     let reload = await_reload(&control, number).ok_or_else(|| {
-        Failure::new(format!("process {} did not report the result of the reload", before.pid))
-            .help("`equic gateway status` shows its state")
+        Failure::new(format!(
+            "process {} received the request to reload, but reported no result in time",
+            before.pid
+        ))
+        .help("`equic gateway status` shows the gateway's state")
     })?;
     if args.json {
         output::json("equic.gateway.reload/1", json!({ "file": file, "reload": reload }))?;
@@ -87,7 +90,10 @@ pub(super) fn run(args: &Args) -> Result {
     if reload.ok {
         return Ok(());
     }
-    Err(Failure::new(format!("not reloaded, nothing has changed\n{}", reload.lines.join("\n"))))
+    Err(Failure::new(format!(
+        "the configuration was not reloaded, and nothing has changed:\n{}",
+        reload.lines.join("\n")
+    )))
 }
 
 /// Opens the gateway that the process with this ID manages.
@@ -127,7 +133,9 @@ pub(super) fn check(args: &Check) -> Result {
     }
     let (listed, config) = done.map_err(|error| Failure::new(error.to_string()))?;
     if failed {
-        return Err(Failure::new(warnings.join("\n")).help("without --strict these are warnings"));
+        return Err(Failure::new(warnings.join("\n")).help(
+            "because of --strict, warnings are errors: change the settings, or omit --strict",
+        ));
     }
     if args.json {
         return Ok(());

@@ -108,7 +108,7 @@ impl Saving {
     ) -> Result<Saved> {
         if fingerprint_of(&self.path) != Some(self.before) {
             return Err(Failure::new(format!(
-                "{} has changed in the meantime: the settings are in force, but not saved",
+                "another process changed {} in the meantime, so the new settings are in force, but not saved: add them to the file by hand",
                 self.path.display()
             )));
         }
@@ -163,8 +163,10 @@ fn file_of(control: &Control) -> Result<PathBuf> {
     let report = control.report().filter(equic_gateway::Report::is_alive);
     let named = report.and_then(|report| Some((report.pid, report.config?)));
     let Some((pid, path)) = named else {
-        return Err(Failure::new("nothing was changed: this gateway uses no configuration file")
-            .help("--save needs a gateway that runs with `equic gateway run --config FILE`"));
+        return Err(Failure::new(
+            "nothing was changed, because this gateway was started without a configuration file",
+        )
+        .help("omit --save, or start the gateway with `equic gateway run --config FILE`"));
     };
     // The path may be relative to the working directory of the process that runs the gateway.
     let from = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
@@ -176,16 +178,20 @@ fn file_of(control: &Control) -> Result<PathBuf> {
 
 fn changed(path: &Path) -> Failure {
     Failure::new(format!(
-        "nothing was changed: {} has changed since the gateway read it",
+        "nothing was changed, because {} was edited after the gateway had read it",
         path.display()
     ))
-    .help("apply the file with `equic gateway reload`, then set again")
+    .help("apply the file with `equic gateway reload`, then repeat this command")
 }
 
 /// Opens and locks the temporary file. A file that a killed process left behind is reused if it
 /// belongs to this user, or to `owner`, the owner of the configuration file.
 fn open_exclusively(temporary: &Path, owner: u32) -> std::io::Result<Flock<File>> {
-    let busy = || std::io::Error::other("another process is saving to it: try again");
+    let busy = || {
+        std::io::Error::other(
+            "another process is saving settings to the configuration file: try again",
+        )
+    };
     let file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -218,8 +224,9 @@ fn beside(path: &Path) -> PathBuf {
 /// unchanged.
 fn edit(text: &str, settings: &[Setting]) -> Result<String> {
     let mut wanted = Config::parse(text)?;
-    let mut document: DocumentMut =
-        text.parse().map_err(|error| Failure::because("the file is not TOML", error))?;
+    let mut document: DocumentMut = text
+        .parse()
+        .map_err(|error| Failure::because("the configuration file is not valid TOML", error))?;
     for setting in settings {
         for change in wanted.set(setting)? {
             let service = change.service.as_deref();
@@ -234,7 +241,9 @@ fn edit(text: &str, settings: &[Setting]) -> Result<String> {
     let edited = document.to_string();
     // Never write a text that does not parse to the wanted configuration.
     if Config::parse(&edited)? != wanted {
-        return Err(Failure::new("--save cannot edit the format of this file: change it by hand"));
+        return Err(Failure::new(
+            "--save cannot edit this configuration file, because of the way it is written: edit the file by hand",
+        ));
     }
     Ok(edited)
 }

@@ -12,23 +12,22 @@ use crate::output;
 
 /// Changes settings of a running gateway. All of them are checked before the first one is changed.
 #[derive(clap::Args)]
-#[command(
-    after_help = "A key of a service may have the service's name in front: web.max_connections=100.
-Without it, it is set for every service. dry_run, lease and events belong to the gateway."
-)]
+#[command(after_help = "To change only one service, write its name before the key:
+web.max_connections=100. A key without a name changes every service. dry_run,
+lease and events are settings of the whole gateway.")]
 pub(crate) struct Args {
     /// Settings, for example max_connections=100, `new_per_source=20/s burst 40`, policy=strict,
     /// dry_run=off
     #[arg(value_name = "KEY=VALUE", required = true, value_parser = Setting::parse_pair)]
     settings: Vec<Setting>,
-    /// Also write the settings into the gateway's configuration file, whose comments and order stay
+    /// Also write the settings into the gateway's configuration file. Its comments and order stay
     /// unchanged
     #[arg(long)]
     save: bool,
     #[command(flatten)]
     target: Target,
-    /// Apply the setting even if servers have not declared that they support it (retry, check_ids),
-    /// or do not report connections (unproven_per_service)
+    /// Apply the settings even if servers have not declared support for them (retry, check_ids), or
+    /// do not report connections (unproven_per_service)
     #[arg(long)]
     force: bool,
     /// Print JSON (schema equic.gateway.set/1)

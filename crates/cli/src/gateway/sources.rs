@@ -14,10 +14,10 @@ use crate::output;
 /// the configured length.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Number of sources
+    /// Maximum number of sources to show
     #[arg(long, value_name = "N", default_value = "20")]
     top: usize,
-    /// Sort order
+    /// Quantity to sort by
     #[arg(long, value_enum, default_value = "packets")]
     by: By,
     #[command(flatten)]
@@ -30,13 +30,13 @@ pub(crate) struct Args {
 /// An order.
 #[derive(Clone, Copy, ValueEnum)]
 pub(super) enum By {
-    /// Packets seen
+    /// Packets that arrived
     Packets,
-    /// Payload seen
+    /// Payload bytes that arrived
     Bytes,
-    /// Packets refused
+    /// Packets that were refused
     Drops,
-    /// Connections open
+    /// Open connections
     Connections,
 }
 
@@ -50,8 +50,7 @@ pub(super) fn run(args: &Args) -> Result {
     let control = args.target.open()?;
     if matches!(by, SortBy::Connections) && !control.ledgers()?.iter().any(|one| one.counts) {
         output::notice(
-            "no server reports its connections to this gateway, so every source has 0 connections and the order has no meaning: \
-             start one that does (`equic serve --gateway`, libequic)",
+            "no server reports its connections to this gateway, so every source has 0 connections, and sorting by connections is useless: start a server that reports its connections (`equic serve --gateway`, or one with libequic)",
         );
     }
     let sources = control.sources(args.top, by)?;

@@ -15,7 +15,7 @@ use crate::output;
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// Only list the gateways that run in this network namespace
+    /// List the gateways that run in this network namespace
     #[arg(long, conflicts_with = "gateway")]
     list: bool,
     /// List the gateways of all network namespaces
@@ -55,8 +55,10 @@ fn list(all: bool, json: bool) -> Result {
         return output::json("equic.gateway.list/1", survey);
     }
     if elsewhere > 0 {
-        let what = if elsewhere == 1 { "one gateway runs" } else { "gateways run" };
-        output::notice(format_args!("{what} in other network namespaces: `--all` lists all"));
+        let what = if elsewhere == 1 { "one more gateway runs" } else { "more gateways run" };
+        output::notice(format_args!(
+            "{what} in other network namespaces: `--all` also lists those"
+        ));
     }
     if survey.gateways.is_empty() && survey.others.is_empty() {
         let place = if all { "" } else { " in this network namespace" };
@@ -87,10 +89,10 @@ fn head(status: &Status) -> Result {
         output::line(format_args!("  pinned at {pin}"))?;
     }
     if status.interfaces.is_empty() {
-        output::line("  on no interface: nothing is protected")?;
+        output::line("  attached to no interface, so nothing is protected")?;
     }
     if status.dry_run {
-        output::line("  dry run: nothing is dropped")?;
+        output::line("  dry run: the gateway drops nothing")?;
     }
     Ok(())
 }
@@ -100,7 +102,7 @@ fn report(status: &Status) -> Result {
     let Some(report) = &status.report else { return Ok(()) };
     if !report.is_alive() {
         output::line(format_args!(
-            "  no process runs it: process {} has ended, its last report is not shown",
+            "  no process manages the gateway: process {} has ended, and its last report is not shown",
             report.pid
         ))?;
         return Ok(());
@@ -140,7 +142,7 @@ fn show_service(service: &ServiceStatus) -> Result {
         None => title,
     };
     if service.verdicts.is_empty() {
-        return output::line(format_args!("{title}\n  no packets yet"));
+        return output::line(format_args!("{title}\n  no packet has arrived yet"));
     }
     let mut table = Table::new([
         Column::text("reason"),
@@ -180,7 +182,9 @@ fn show_service(service: &ServiceStatus) -> Result {
 
 fn ledgers(ledgers: &[LedgerStatus]) -> Result {
     if ledgers.is_empty() {
-        return output::line("\nno server reports connections to it: quotas have no effect");
+        return output::line(
+            "\nno server reports its connections to the gateway, so quotas have no effect",
+        );
     }
     let mut table = Table::new([
         Column::text("server"),
@@ -193,12 +197,14 @@ fn ledgers(ledgers: &[LedgerStatus]) -> Result {
         Column::text("ids"),
         Column::text("state"),
     ])
-    .title("\nservers that feed it");
+    .title("\nservers that report connections");
     for ledger in ledgers {
         let state = match (ledger.alive, ledger.counts) {
             (true, true) => Cell::new("counts").tone(Tone::Good),
-            (true, false) => Cell::new("silent: does not count").tone(Tone::Bad),
-            (false, true) => Cell::new("ended, counts until its lease expires").tone(Tone::Warning),
+            (true, false) => Cell::new("silent: connections do not count").tone(Tone::Bad),
+            (false, true) => {
+                Cell::new("ended: connections count until the lease expires").tone(Tone::Warning)
+            }
             (false, false) => Cell::new("ended").tone(Tone::Faint),
         };
         table.row([
@@ -251,16 +257,16 @@ fn tallies(status: &Status) -> Result {
     let tallies = &status.tallies;
     let overflow: u64 = status.ledgers.iter().map(|ledger| ledger.overflow).sum();
     let rows = [
-        (tallies.sources_evicted, "sources evicted from their table by newer ones"),
-        (tallies.handshakes_evicted, "handshakes evicted or replaced by newer ones"),
-        (tallies.prefixes_evicted, "prefixes evicted from their table by newer ones"),
-        (overflow, "connections not counted, because a ledger was full"),
+        (tallies.sources_evicted, "sources evicted from their table by newer sources"),
+        (tallies.handshakes_evicted, "handshakes evicted or replaced by newer handshakes"),
+        (tallies.prefixes_evicted, "prefixes evicted from their table by newer prefixes"),
+        (overflow, "connections not counted, because a server's ledger was full"),
         (
             tallies.deep_headers,
-            "packets with a hidden UDP header (VLAN tags, IPv6 headers, fragments)",
+            "packets whose UDP header was not found (too many VLAN tags or IPv6 headers, or fragments)",
         ),
-        (tallies.events_lost, "drop events lost"),
-        (tallies.stale_ledger, "look-ups without the counts of a silent server"),
+        (tallies.events_lost, "drop events lost, because no process read them in time"),
+        (tallies.stale_ledger, "look-ups of connection counts that ignored a silent server"),
         (
             tallies.contended,
             "packets refused because several CPUs updated the same rate limit at once",

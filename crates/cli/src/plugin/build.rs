@@ -15,19 +15,19 @@ pub(crate) struct Args {
     /// Folder of the plugin
     #[arg(value_name = "DIR", default_value = ".")]
     folder: PathBuf,
-    /// Write the bundle to this file [default: DIR/NAME.qplug]
+    /// File for the bundle [default: DIR/NAME.qplug]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Include line numbers for the messages of `equic plugin check`; the object is several times
-    /// larger
+    /// Include line numbers, which `equic plugin check` prints in its messages; they make the
+    /// object several times larger
     #[arg(short = 'g', long)]
     debug: bool,
-    /// Instruction set that clang may use. v4 has signed division and signed loads, for which v3
-    /// needs several instructions
+    /// BPF instruction set for clang: v3 or v4. v4 has instructions for signed division and signed
+    /// loads; v3 needs several instructions for each of them
     #[arg(long, value_enum, value_name = "CPU", default_value = "v3")]
     cpu: Cpu,
-    /// Set a macro that the plugin uses as a setting, such as RATE=3000000; may be given several
-    /// times
+    /// Define a C macro that the plugin uses as a setting, such as RATE=3000000; may be given
+    /// several times
     #[arg(short = 'D', long = "define", value_name = "NAME=VALUE")]
     defines: Vec<String>,
 }
@@ -42,13 +42,13 @@ enum Cpu {
 /// Packs an object that clang compiled for BPF and a manifest into an unsigned bundle.
 #[derive(clap::Args)]
 pub(crate) struct PackArgs {
-    /// The manifest, without `code`
+    /// File with the manifest, without the key `code`
     #[arg(value_name = "MANIFEST")]
     manifest: PathBuf,
-    /// The object
+    /// File with the compiled object
     #[arg(value_name = "OBJECT")]
     object: PathBuf,
-    /// Write the bundle to this file
+    /// File for the bundle
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 }
@@ -134,7 +134,7 @@ fn finish(manifest_file: &Path, manifest: &str, code: &[u8], path: &Path) -> Res
     let plugin = super::load_checked(path, &bytes)?;
     super::write(path, &bytes)?;
     output::line(format_args!(
-        "{}: {} bytes, {} of them the object with {} instructions",
+        "{}: {} bytes; the object has {} bytes and {} instructions",
         path.display(),
         bytes.len(),
         code.len(),

@@ -22,10 +22,10 @@ const SCHEMA: &str = "equic.plugin.inspect/1";
 /// No code of the bundle runs.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The bundle
+    /// File with the bundle
     #[arg(value_name = "FILE")]
     bundle: PathBuf,
-    /// Print it as JSON (schema equic.plugin.inspect/1)
+    /// Print the result as JSON (schema equic.plugin.inspect/1)
     #[arg(long)]
     json: bool,
 }
@@ -38,16 +38,16 @@ pub(crate) struct Args {
 /// at run time.
 #[derive(clap::Args)]
 pub(crate) struct CheckArgs {
-    /// The bundle
+    /// File with the bundle
     #[arg(value_name = "FILE")]
     bundle: PathBuf,
-    /// Decide by this policy (TOML), as for a plugin of a peer
+    /// Check whether this policy (TOML) would accept the plugin from a peer
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// Fail if a function for which a proof is possible has none, or if equic-prove is missing
+    /// Fail if a function that could be proved has no proof, or if equic-prove is missing
     #[arg(long)]
     strict: bool,
-    /// Maximum time for the search for a proof; 0s: skip it
+    /// Maximum duration of the search for a proof; 0s skips the search
     #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = parse_duration)]
     proof_limit: Duration,
 }
@@ -162,14 +162,14 @@ pub(super) fn check(args: &CheckArgs) -> Result {
             let plugin = Plugin::load(&bundle, &granted);
             let plugin = plugin.map_err(|error| Failure::because(args.bundle.display(), error))?;
             super::check_use(&args.bundle, &bundle, &plugin)?;
-            (plugin, "of a peer's")
+            (plugin, "as a plugin of a peer")
         }
     };
     let classes: BTreeSet<String> =
         plugin.manifest().capabilities.iter().map(Class::to_string).collect();
     let classes: Vec<String> = classes.into_iter().collect();
     output::line(format_args!(
-        "{} would run {origin}, with {}: {} instructions",
+        "{} would run {origin}, with the classes {}: {} instructions",
         plugin.manifest().name,
         classes.join(", "),
         plugin.instructions()
@@ -207,7 +207,7 @@ fn prove(bundle: &Bundle<'_>, args: &CheckArgs) -> Result {
     let object = work.0.join("object.o");
     write(&object, bundle.code())?;
     let Some(looked) = look(bundle.manifest(), &object, args.proof_limit)? else {
-        let why = "no proof was searched for: equic-prove is neither in this program's folder nor on PATH";
+        let why = "proofs were not searched, because equic-prove is neither in this program's folder nor in PATH";
         if args.strict {
             return Err(Failure::new(why).help("make prove"));
         }

@@ -20,7 +20,7 @@ const PRIVATE: &str = "ed25519-private:";
 /// the public key for use in policies.
 #[derive(clap::Args)]
 pub(crate) struct KeyArgs {
-    /// File to write, which must not exist
+    /// File for the private key, which must not exist yet
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
@@ -28,13 +28,13 @@ pub(crate) struct KeyArgs {
 /// Signs a bundle. An existing signature is replaced.
 #[derive(clap::Args)]
 pub(crate) struct SignArgs {
-    /// The bundle
+    /// File with the bundle
     #[arg(value_name = "BUNDLE")]
     bundle: PathBuf,
     /// File with the private key from `equic plugin key`
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
-    /// Write the signed bundle to this file [default: BUNDLE itself]
+    /// File for the signed bundle [default: BUNDLE, which is replaced]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -70,8 +70,8 @@ pub(super) fn private(path: &Path) -> Result<SigningKey> {
     });
     let key = seed.and_then(|seed| SigningKey::from_seed(&seed).ok());
     key.ok_or_else(|| {
-        let message = format!("{} has no private key", path.display());
-        Failure::new(message).help("make one: equic plugin key FILE")
+        let message = format!("{} does not contain a private key", path.display());
+        Failure::new(message).help("create one with `equic plugin key FILE`")
     })
 }
 

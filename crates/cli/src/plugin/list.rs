@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// Files and folders with bundles
     #[arg(value_name = "PATH", default_value = ".")]
     paths: Vec<PathBuf>,
-    /// Print them as JSON (schema equic.plugin.list/1)
+    /// Print the list as JSON (schema equic.plugin.list/1)
     #[arg(long)]
     json: bool,
 }

@@ -18,11 +18,12 @@ const SCHEMA: &str = "equic.plugin.monitor/1";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Create an empty log in a folder, which any file server can serve
+    /// Create an empty log in a folder. Any file server can publish the folder
     Init(InitArgs),
-    /// Add a signed bundle to a log, and write the bundle with its proof
+    /// Add a signed bundle to a log, and write the bundle with a proof that the log contains it
     Append(AppendArgs),
-    /// Write a bundle with the proof that it is in a log; the log's key is not needed
+    /// Write a bundle with a proof that the log contains it. This does not need the log's private
+    /// key
     Staple(StapleArgs),
 }
 
@@ -41,13 +42,13 @@ pub(crate) struct AppendArgs {
     /// Folder of the log
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// The bundle, signed by its author
+    /// File with the bundle, signed by its author
     #[arg(value_name = "BUNDLE")]
     bundle: PathBuf,
     /// File with the log's private key
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
-    /// Write the bundle with the proof to this file [default: BUNDLE itself]
+    /// File for the bundle with the proof [default: BUNDLE, which is replaced]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -57,10 +58,10 @@ pub(crate) struct StapleArgs {
     /// Folder of the log
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// The bundle, which must be in the log
+    /// File with the bundle, which the log must contain
     #[arg(value_name = "BUNDLE")]
     bundle: PathBuf,
-    /// Write the bundle with the proof to this file [default: BUNDLE itself]
+    /// File for the bundle with the proof [default: BUNDLE, which is replaced]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -76,15 +77,15 @@ pub(crate) struct MonitorArgs {
     /// The log's public key
     #[arg(long, value_name = "KEY")]
     log: PublicKey,
-    /// File with the last known head of the log, updated after a successful check. If it does not
-    /// exist, all entries count as new
+    /// File with the last known head of the log. A successful check updates it. If the file does
+    /// not exist, all entries count as new
     #[arg(long, value_name = "FILE")]
     known: PathBuf,
-    /// A bundle from another source, whose proof must belong to this log's tree; may be given
-    /// several times
+    /// File with a bundle from another source, to check that its proof belongs to this log; may be
+    /// given several times
     #[arg(long, value_name = "FILE")]
     bundle: Vec<PathBuf>,
-    /// Print it as JSON (schema equic.plugin.monitor/1)
+    /// Print the result as JSON (schema equic.plugin.monitor/1)
     #[arg(long)]
     json: bool,
 }
@@ -173,7 +174,12 @@ fn proofs(paths: &[PathBuf]) -> Result<Vec<Staple>> {
     let proof = |path: &PathBuf| {
         let bytes = read(path)?;
         let bundle = parse(path, &bytes)?;
-        let none = || Failure::because(path.display(), "it has no proof that it is in a log");
+        let none = || {
+            Failure::because(
+                path.display(),
+                "the bundle contains no proof that it is in a log: `equic plugin log staple` adds one",
+            )
+        };
         bundle.staple().cloned().ok_or_else(none)
     };
     paths.iter().map(proof).collect()
@@ -187,11 +193,11 @@ pub(super) fn monitor(args: &MonitorArgs) -> Result {
         let failure = Failure::because(args.folder.display(), &alarm);
         match (alarm, &known) {
             (Alarm::Exchanged { .. }, _) => failure.help(format!(
-                "keep {} and a copy of the log: the log has signed another entry",
+                "keep {} and a copy of the log as evidence: the log has signed a different entry for this place",
                 args.known.display()
             )),
             (Alarm::Truncated { .. } | Alarm::Forked { .. }, Some(known)) => failure.help(format!(
-                "keep {} and the log's head: both are signed by the log, and prove it (sizes {} and {})",
+                "keep {} and the log's head as evidence: the log has signed both heads (sizes {} and {}), and they contradict each other",
                 args.known.display(),
                 known.size(),
                 log.head().size()
@@ -223,7 +229,7 @@ fn report(watched: &Watched) -> Result {
         by_author.entry(&new.author).or_default().push(new);
     }
     output::line(format_args!(
-        "the log has {} entries, {} of them new; it has only grown",
+        "the log has {} entries, {} of them new; all old entries are unchanged",
         watched.size,
         watched.new.len()
     ))?;

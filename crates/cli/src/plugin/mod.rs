@@ -29,25 +29,26 @@ use crate::failure::{Failure, Result};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Create a folder with a plugin to start from
+    /// Create a folder with a small plugin as a starting point
     New(new::Args),
-    /// Compile a plugin and pack it, with its manifest
+    /// Compile a plugin, and pack it with its manifest into a bundle
     Build(build::Args),
-    /// Pack an object and a manifest into a bundle
+    /// Pack a compiled object and a manifest into a bundle
     Pack(build::PackArgs),
-    /// Check whether a plugin would run, and under which policy
+    /// Check whether a plugin can run, and whether a policy accepts it
     Check(inspect::CheckArgs),
-    /// List the operations and fields that plugins may use, and the class that each of them needs
+    /// List the operations and fields that plugins may use, and the capability class that each of
+    /// them needs
     Operations(operations::Args),
     /// Show what a bundle declares, and who signed it
     Inspect(inspect::Args),
     /// List the bundles in folders, such as a plugin cache
     List(list::Args),
-    /// Run a plugin between two connections in memory, and show its calls
+    /// Run a plugin in a simulated connection, and show the calls of its functions
     Run(play::Args),
-    /// Create an author's key
+    /// Create a key pair with which an author signs plugins
     Key(keys::KeyArgs),
-    /// Sign a bundle
+    /// Sign a bundle with an author's key
     Sign(keys::SignArgs),
     /// Maintain a transparency log of signed bundles
     #[command(subcommand)]

@@ -12,11 +12,11 @@ use crate::output;
 /// never changed.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Folder of the plugin, `.` for the current one. Its name is the plugin's name: small letters,
-    /// digits, - _ .
+    /// Folder for the plugin; `.` is the current folder. The plugin gets the folder's name, which
+    /// may contain lower-case letters, digits, - _ .
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Name of the plugin [default: the folder's name]
+    /// Name of the plugin [default: name of the folder]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 }
@@ -34,7 +34,7 @@ pub(super) fn run(args: &Args) -> Result {
     // Let the parser of manifests check the name. It needs an object, so pass a placeholder.
     equic_plugin::pack(&manifest, b"none", None).map_err(|error| {
         Failure::usage(format!(
-            "{error}\n  {name:?} cannot be a plugin's name: give another one with --name"
+            "{error}\n  {name:?} is not a valid name of a plugin: give another name with --name"
         ))
     })?;
     let files = [(format!("{name}.c"), SOURCE.to_owned()), ("plugin.toml".to_owned(), manifest)];
@@ -42,8 +42,11 @@ pub(super) fn run(args: &Args) -> Result {
     let files: Vec<_> =
         files.into_iter().chain(headers).map(|(file, text)| (folder.join(file), text)).collect();
     if let Some((path, _)) = files.iter().find(|(path, _)| path.symlink_metadata().is_ok()) {
-        return Err(Failure::new(format!("{} exists: nothing was written", path.display()))
-            .help("choose another folder, or remove the file"));
+        return Err(Failure::new(format!(
+            "{} already exists, so nothing was written",
+            path.display()
+        ))
+        .help("choose another folder, or remove the file"));
     }
     fs::create_dir_all(folder).map_err(|error| {
         Failure::because(format_args!("cannot make {}", folder.display()), error)
@@ -71,7 +74,7 @@ fn name_of(folder: &Path) -> Result<String> {
     })?;
     named(&whole).ok_or_else(|| {
         Failure::usage(format!(
-            "{} has no name: give the plugin's name with --name",
+            "the folder {} has no name: give the plugin's name with --name",
             whole.display()
         ))
     })

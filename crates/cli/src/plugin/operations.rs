@@ -19,7 +19,7 @@ pub(crate) struct Args {
     /// Name of an operation or a field, such as AckPolicy or SmoothedRtt
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// Print it as JSON (schema equic.plugin.operations/1)
+    /// Print the list as JSON (schema equic.plugin.operations/1)
     #[arg(long)]
     json: bool,
 }
@@ -147,7 +147,7 @@ pub(super) fn run(args: &Args) -> Result {
         if tables.operations.is_empty() && tables.fields.is_empty() {
             let failure = Failure::new(format!("no operation or field has the name {name}"));
             let hint = match similar.as_slice() {
-                [] => "`equic plugin operations` lists all of them".to_owned(),
+                [] => "`equic plugin operations` lists all names".to_owned(),
                 names => format!("similar names: {}", names.join(", ")),
             };
             return Err(failure.help(hint));
@@ -181,7 +181,7 @@ fn all(tables: &Tables) -> String {
         text.push_str(&format!("{name:24} {read:8} {set:8} {}\n", first(does)));
     }
     text.push_str(
-        "\nThe columns name the class that a plugin needs for each anchor. `never`: not available to plugins.\n\
+        "\nThe columns `replace`, `before`, `after`, `read` and `set` name the capability class that a plugin needs for this. `never`: plugins cannot do this.\n\
          `equic plugin operations NAME` shows the inputs and outputs of an operation.\n",
     );
     text
@@ -199,10 +199,10 @@ fn one(tables: &Tables) -> String {
     for one in &tables.operations {
         text.push_str(&format!("operation {} ({})\n  {}\n", one.name, one.section, one.does));
         let with = match one.carries {
-            "bytes" => "a call also passes bytes to read",
-            "buffer" => "a call also passes a buffer to write to",
+            "bytes" => "words, and bytes that the function can read",
+            "buffer" => "words, and a buffer that the function can write to",
             "frame" => {
-                "one for each frame type: `frame` in the manifest says which; frames of the transport need `payload`"
+                "words; the operation exists for each frame type, which `frame` in the manifest selects; frames of the transport need `payload`"
             }
             _ => "words only",
         };

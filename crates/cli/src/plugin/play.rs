@@ -22,19 +22,19 @@ use crate::output;
 /// the transfer. The same arguments always give the same run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The bundle
+    /// File with the bundle
     #[arg(value_name = "FILE")]
     bundle: PathBuf,
-    /// The endpoint on which the plugin runs
+    /// Endpoint on which the plugin runs
     #[arg(long, value_enum, default_value = "server")]
     on: Side,
-    /// Bytes that the server sends
+    /// Number of bytes that the server sends
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1MB")]
     bytes: u64,
-    /// Delay of the path, one way
+    /// One-way delay of the path
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "20ms")]
     delay: Duration,
-    /// Additional random delay of each packet, up to this time
+    /// Maximum additional random delay of each packet
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0")]
     jitter: Duration,
     /// Rate of the path in Mbit/s, with a queue of 50 ms [default: no limit]
@@ -43,10 +43,10 @@ pub(crate) struct Args {
     /// Percentage of packets that are lost
     #[arg(long, value_name = "PERCENT", default_value = "0")]
     loss: f64,
-    /// Seed of the losses and the jitter of the path
+    /// Seed of the random losses and delays of the path
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
-    /// Show this number of calls; further calls are counted
+    /// Maximum number of calls to show; further calls are only counted
     #[arg(long, value_name = "N", default_value = "40")]
     calls: usize,
 }

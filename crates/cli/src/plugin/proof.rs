@@ -57,7 +57,7 @@ impl fmt::Display for Looked {
             }
             ProofResult::Finding { line: None, instruction, message } => write!(
                 f,
-                "{function}, instruction {instruction}: no proof: {message} (`equic plugin build --debug` gives lines)"
+                "{function}, instruction {instruction}: no proof: {message} (build with `equic plugin build --debug` to see line numbers)"
             ),
             ProofResult::Unknown(why) => write!(f, "{function}: skipped: {why}"),
         }
@@ -88,7 +88,10 @@ fn functions(manifest: &Manifest) -> (Vec<(String, usize)>, Vec<Looked>) {
         let bytes = 8 * (described.inputs.len() + described.outputs.len());
         let function = one.function.clone();
         if described.carries != PayloadKind::Words {
-            let why = format!("{} passes bytes or a frame type", described.name);
+            let why = format!(
+                "equic-prove does not support the operation {}, because its calls pass more than words (bytes, a buffer, or a frame)",
+                described.name
+            );
             others.push(Looked { function, verdict: ProofResult::Unknown(why) });
         } else if let Some(known) = with_words.iter_mut().find(|(name, _)| *name == function) {
             // A function that is attached to several operations may only access the memory that all

@@ -62,7 +62,7 @@ impl Admission for GatewayAdmission {
         let guard = bound.service.opened(peer);
         if guard.over_limit() && !bound.exempt.cover(peer) {
             self.refused.fetch_add(1, Ordering::Relaxed);
-            return Err(full(&bound.service, peer, "the address"));
+            return Err(full(&bound.service, peer, "the client's address"));
         }
         Ok(Box::new(Counted { guard, bound: Arc::clone(bound) }))
     }
@@ -71,7 +71,7 @@ impl Admission for GatewayAdmission {
 /// Returns the refusal for a source that has reached its quota.
 fn full(service: &Service, peer: SocketAddr, whose: &str) -> Refused {
     let reason =
-        format!("{} connections of {whose} are open, which is its quota", service.limit_for(peer));
+        format!("{whose} has reached its quota of {} open connections", service.limit_for(peer));
     Refused::excessive_load(reason)
 }
 
@@ -120,7 +120,7 @@ impl Opened for Counted {
             return Ok(());
         }
         if !self.bound.exempt.cover(to) {
-            return Err(full(&self.bound.service, to, "the new address"));
+            return Err(full(&self.bound.service, to, "the client's new address"));
         }
         self.guard.moved(to);
         Ok(())

@@ -128,7 +128,9 @@ pub(super) fn feed(args: &Args, address: SocketAddr) -> Result<Option<Feeding>> 
     let Some(selector) = &args.gateway else {
         return match args.service {
             None => Ok(None),
-            Some(_) => Err(Failure::usage("--service needs --gateway or --gateway-socket")),
+            Some(_) => Err(Failure::usage(
+                "--service has no effect without a gateway: add --gateway or --gateway-socket",
+            )),
         };
     };
     let control = Control::open(selector.as_deref())?;
@@ -162,7 +164,7 @@ fn feed_by_socket(
                 format_args!("gateway `{}` has no service on {address}", ledger.gateway_name()),
                 format_args!("its services are {}", several.join(", ")),
             )
-            .help("listen where one of them is, or name it with --service"));
+            .help("listen on the address of a service, or select a service with --service"));
         }
     };
     Ok(Feeding { through: Through::Socket(ledger), service, own: None })
@@ -188,7 +190,7 @@ fn service_at(control: &Control, address: SocketAddr) -> Result<usize> {
             format_args!("gateway `{}` has no service on {address}", control.name()),
             format_args!("it protects {}", known.join(", ")),
         )
-        .help("listen there, or name the service with --service")
+        .help("listen on one of these addresses, or select a service with --service")
     })
 }
 

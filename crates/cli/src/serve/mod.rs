@@ -45,8 +45,8 @@ use retry::LedgerKeys;
 #[command(mut_group("Attachment", |group| group.requires("attach")))]
 #[command(mut_group("Limits", |group| group.requires("attach")))]
 pub(crate) struct Args {
-    /// Address and port to listen on. `[::]` accepts IPv4 too; with port 0, the system chooses a
-    /// port
+    /// Address and port to listen on. `[::]` also accepts IPv4. With port 0, the system chooses a
+    /// free port
     #[arg(long, value_name = "ADDR:PORT", default_value = "[::]:4433")]
     listen: SocketAddr,
     /// Directory whose files are served
@@ -58,37 +58,38 @@ pub(crate) struct Args {
     /// Private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// Keep the self-signed certificate in this directory, and use it again after a restart
+    /// Store the self-signed certificate in this directory, and use it again after a restart
     #[arg(long, value_name = "DIR", conflicts_with = "cert")]
     cert_dir: Option<PathBuf>,
-    /// Names and addresses of the self-signed certificate
+    /// DNS names and addresses in the self-signed certificate
     #[arg(long, value_name = "NAME", conflicts_with = "cert")]
     cert_name: Vec<String>,
     /// Send a Retry packet to every client, so that it must validate its address
     #[arg(long)]
     retry: bool,
-    /// File with the keys of a gateway that sends Retry packets (`retry_keys` in its
-    /// configuration). With --gateway and --gateway-socket the server receives the keys without it
+    /// File with the keys of a gateway that sends Retry packets (`retry_keys` in the gateway's
+    /// configuration). Not needed with --gateway or --gateway-socket, because the server then
+    /// receives the keys from the gateway
     #[arg(long, value_name = "FILE")]
     retry_keys: Option<PathBuf>,
-    /// After a restart, reset the connections of the previous process at once, with the secret in
-    /// this file; it is created if it does not exist. Each server needs a separate file. For
-    /// connection IDs that are made with a gateway's keys, the gateway's keys are used instead
+    /// File with a secret, with which the server can reset the connections of its previous process
+    /// after a restart. The server creates the file if it does not exist. Each server needs a
+    /// separate file. For connection IDs made with a gateway's keys, those keys are used instead
     #[arg(long, value_name = "FILE")]
     reset_key: Option<PathBuf>,
-    /// Accept 0-RTT requests of returning clients. An attacker who records a GET or HEAD request
-    /// can make the server answer it once more; other methods get status 425
+    /// Accept 0-RTT requests of returning clients. An attacker who records such a request can make
+    /// the server answer it again, so only GET and HEAD are permitted; other methods get status 425
     #[arg(long)]
     early_data: bool,
-    /// Switch to QUIC version 2 for clients that start with version 1 and prefer version 2 (RFC
-    /// 9369). By default, every client keeps the version with which it starts, 1 or 2
+    /// Switch to QUIC version 2 if a client starts with version 1 but prefers version 2 (RFC 9369).
+    /// By default, every client keeps the version with which it starts
     #[arg(long)]
     upgrade_to_v2: bool,
-    /// Maximum number of paths of a client at a time, from several of its addresses (RFC 10069)
+    /// Maximum number of paths that a connection may use at a time (RFC 10069)
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=8))]
     paths: u8,
-    /// Cost of paths from addresses of this prefix, such as 192.0.2.0/24=5, for plugins (for
-    /// example weighted). It may be given several times; the first matching prefix applies
+    /// Cost of paths from addresses of this prefix, such as 192.0.2.0/24=5, which plugins (for
+    /// example weighted) can read. May be given several times; the first matching prefix applies
     /// [default: 0]
     #[arg(long, value_name = "PREFIX=N", value_parser = path_cost)]
     path_cost: Vec<(IpNet, u32)>,
@@ -96,52 +97,57 @@ pub(crate) struct Args {
     quic: QuicArgs,
     #[command(flatten)]
     exchange: ExchangeArgs,
-    /// Report connections to the gateway that runs on this machine. If several run, select one by
-    /// interface, name or program id
+    /// Report connections to the gateway that runs on this machine. If several gateways run, select
+    /// one by interface, name or program id
     #[arg(long, value_name = "SELECTOR", num_args = 0..=1, conflicts_with = "attach")]
     gateway: Option<Option<String>>,
-    /// Report connections to the gateway behind this Unix socket, which needs no privileges
+    /// Unix socket of the gateway to which the server reports its connections. The server then
+    /// needs no privileges
     #[arg(long, value_name = "PATH", conflicts_with_all = ["attach", "gateway"])]
     gateway_socket: Option<PathBuf>,
-    /// The gateway's service that this server belongs to [default: the one with its address]
+    /// Service of the gateway to which this server belongs [default: the service with the server's
+    /// address]
     #[arg(long, value_name = "NAME", conflicts_with = "attach")]
     service: Option<String>,
-    /// Attach a gateway to these interfaces, in this process
+    /// Start a gateway in this process, and attach it to these interfaces
     #[arg(long, value_name = "IF", num_args = 1..)]
     attach: Vec<String>,
-    /// Without a gateway: maximum number of connections per source, counted in the application
+    /// Maximum number of connections per source, enforced by the server itself instead of a gateway
     #[arg(long, value_name = "N", conflicts_with_all = ["gateway", "gateway_socket", "attach"])]
     user_quota: Option<u32>,
-    /// Without a gateway: rate of new connections per source, such as `20/s burst 40`
+    /// Rate of new connections per source, such as `20/s burst 40`, enforced by the server itself
+    /// instead of a gateway
     #[arg(long, value_name = "RATE", conflicts_with_all = ["gateway", "gateway_socket", "attach"])]
     user_rate: Option<Rate>,
-    /// Response to a connection attempt above --user-quota or --user-rate
+    /// How to respond to a connection attempt above --user-quota or --user-rate
     #[arg(long, value_enum, default_value = "ignore")]
     user_at_limit: UserAtLimit,
-    /// Time without a packet after which a connection is closed: at least 100ms, or 0s for never
+    /// Idle timeout: time without a packet after which a connection is closed. At least 100ms; 0s:
+    /// never
     #[arg(long, value_name = "DURATION", value_parser = idle_timeout, default_value = "30s")]
     idle_timeout: Duration,
-    /// Time after which a connection is closed that has migrated to an address which is at its
-    /// quota
+    /// If a client migrates to an address that is at its quota, time after which the connection is
+    /// closed
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "4s")]
     migration_settle: Duration,
-    /// Maximum number of handshakes in progress. Further attempts are ignored
+    /// Maximum number of handshakes in progress. The server ignores further connection attempts
     #[arg(long, value_name = "N", default_value = "4096", value_parser = max_handshakes)]
     max_handshakes: usize,
-    /// Number of handshakes in progress from which on clients must validate their addresses, as
-    /// with --retry. Then forged addresses cannot shut out other clients. Half of --max-handshakes
-    /// applies if it is lower; `off`: never
+    /// Number of handshakes in progress above which the server sends Retry packets, as with
+    /// --retry, so that packets from forged addresses cannot shut out other clients. If half of
+    /// --max-handshakes is lower, that number applies; `off`: never
     #[arg(long, value_name = "N", default_value = "100", value_parser = retry_threshold)]
     retry_threshold: RetryThreshold,
     /// Receive buffer of the socket, such as 4MB
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     receive_buffer: Option<u64>,
-    /// Number of sockets that share the port, each with its own task, to use more cores for packets
+    /// Number of sockets that share the port. Each has a separate task, so that several cores can
+    /// process packets
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: u16,
-    /// Encrypt the number of the socket in connection IDs, so that an observer cannot use it to
-    /// follow a client that moves. The kernel then cannot choose the socket of a client that has
-    /// moved, so the server forwards its packets
+    /// Encrypt the socket number in connection IDs, so that an observer cannot use it to track a
+    /// client that changes its address. After such a change, the kernel cannot choose the right
+    /// socket, so the server forwards the client's packets between its sockets
     #[arg(long)]
     hide_sockets: bool,
     /// Number of threads [default: one per CPU]
@@ -150,7 +156,8 @@ pub(crate) struct Args {
     /// Print every request
     #[arg(long)]
     log: bool,
-    /// Print JSON lines (schema equic.serve/1): the first has the address, the last a summary
+    /// Print JSON lines (schema equic.serve/1). The first line has the server's address, and the
+    /// last line has a summary
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -170,13 +177,13 @@ fn retry_threshold(text: &str) -> Result<RetryThreshold, String> {
         number => number
             .parse()
             .map(|number| RetryThreshold(Some(number)))
-            .map_err(|_| "a number of handshakes, or `off`".to_owned()),
+            .map_err(|_| "write a number of handshakes, or `off`".to_owned()),
     }
 }
 
 fn max_handshakes(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| "a number of handshakes, 1 or more".to_owned())
+    number.ok_or_else(|| "write a number of handshakes that is 1 or more".to_owned())
 }
 
 fn idle_timeout(text: &str) -> Result<Duration, String> {
@@ -195,11 +202,11 @@ fn path_cost(text: &str) -> Result<(IpNet, u32), String> {
 /// Response of the server to a connection attempt above a limit that the application enforces.
 #[derive(Clone, Copy, ValueEnum)]
 enum UserAtLimit {
-    /// No response
+    /// Send no response
     Ignore,
-    /// CONNECTION_REFUSED
+    /// Close the connection attempt with CONNECTION_REFUSED
     Refuse,
-    /// Close the connection after the handshake, as the server of the paper does
+    /// Complete the handshake, then close the connection, like the server in the eQUIC paper
     Close,
 }
 
@@ -276,7 +283,7 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Result {
     let turned_away = stats.refused + stats.ignored + stats.overloaded + stats.refused_late;
     journal.entry(
         format_args!(
-            "served {} requests ({}) on {} connections; {} attempts turned away",
+            "served {} requests ({}) on {} connections; refused {} connection attempts",
             number::count(stats.requests),
             number::bytes(stats.bytes),
             number::count(stats.opened),
@@ -346,7 +353,7 @@ fn config(
     config.limits.retry_threshold = args.retry_threshold.0;
     if let Some(bytes) = args.receive_buffer {
         let bytes = usize::try_from(bytes)
-            .map_err(|_| Failure::usage("the receive buffer does not fit into memory"))?;
+            .map_err(|_| Failure::usage("the receive buffer is too large for this machine: choose a smaller --receive-buffer"))?;
         config.receive_buffer = Some(bytes);
     }
     // Clients have no authenticated names, so the plugins that they send share one cache.
@@ -377,7 +384,7 @@ fn plugin_writer(json: bool) -> Writer<Standing> {
                     None => return,
                     Some(0) => {}
                     Some(count) => journal.warning(
-                        format_args!("{count} lines about plugins of clients were left out"),
+                        format_args!("{count} messages about clients' plugins were not printed, because there were too many"),
                         || json!({ "event": "plugin lines left out", "count": count }),
                     ),
                 }
@@ -394,7 +401,7 @@ fn plugin_writer(json: bool) -> Writer<Standing> {
         }
         Report::Lost(count) => journal.warning(
             format_args!(
-                "{count} lines about plugins were dropped, because standard output was blocked"
+                "{count} messages about plugins were dropped, because standard output was blocked"
             ),
             || json!({ "event": "plugins lost", "count": count }),
         ),

@@ -32,7 +32,7 @@ impl ResetKey {
         open(path).map_err(|why| {
             let what = format_args!("cannot use the reset key in {}", path.display());
             Failure::because(what, why)
-                .help("give each server its own file; a file that does not exist is created")
+                .help("use a separate file for each server; the server creates a file that does not exist")
         })
     }
 
@@ -55,19 +55,24 @@ fn open(path: &Path) -> Result<ResetKey, String> {
     };
     let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {
-        return Err("it is not a file".to_owned());
+        return Err("the path does not name a regular file".to_owned());
     }
     let user = nix::unistd::geteuid().as_raw();
     if ![0, user].contains(&metadata.uid()) {
-        return Err(format!("it belongs to another user ({})", metadata.uid()));
+        return Err(format!(
+            "the file belongs to another user ({}): change its owner",
+            metadata.uid()
+        ));
     }
     if metadata.mode() & 0o077 != 0 {
         let mode = metadata.mode() & 0o777;
-        return Err(format!("others may use it: its mode is {mode:03o} instead of 600"));
+        return Err(format!(
+            "other users may access the file: change its mode from {mode:03o} to 600"
+        ));
     }
     let mut lock =
         Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| match error {
-            nix::errno::Errno::EWOULDBLOCK => "another server uses it".to_owned(),
+            nix::errno::Errno::EWOULDBLOCK => "another server already uses the file".to_owned(),
             error => error.desc().to_owned(),
         })?;
     // The buffer is one byte longer than a key, so that a file that is too long is detected.
@@ -76,12 +81,12 @@ fn open(path: &Path) -> Result<ResetKey, String> {
     let (key, rest) = bytes.split_at(LEN);
     let key = match <[u8; LEN]>::try_from(key) {
         Ok(key) if length == LEN => Zeroizing::new(key),
-        _ => return Err(format!("it does not contain {LEN} random bytes")),
+        _ => return Err(format!("the file does not contain {LEN} random bytes")),
     };
     debug_assert_eq!(rest, [0]);
     // If all bytes are equal, a crash left a file that was extended but never written.
     if key.iter().all(|byte| *byte == key[0]) {
-        return Err(format!("it does not contain {LEN} random bytes"));
+        return Err(format!("the file does not contain {LEN} random bytes"));
     }
     Ok(ResetKey { key, _lock: lock })
 }
@@ -145,7 +150,7 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), first.key().as_slice());
         // No temporary file may remain in the directory.
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-        refused(&path, "another server uses it");
+        refused(&path, "another server already uses the file");
         let key = first.key();
         drop(first);
         assert_eq!(*ResetKey::open(&path).unwrap().key(), *key);
@@ -158,9 +163,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         refused(&folder.path().join("missing/key"), "No such file");
-        refused(folder.path(), "not a file");
+        refused(folder.path(), "not name a regular file");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        refused(&path, "not a file");
+        refused(&path, "not name a regular file");
         std::fs::remove_file(&path).unwrap();
         for link in ["/dev/zero", "/dev/null", "/proc/self/nothing"] {
             std::os::unix::fs::symlink(link, &path).unwrap();
@@ -170,7 +175,7 @@ mod tests {
         drop(ResetKey::open(&path).unwrap());
         for mode in [0o640, 0o604, 0o620, 0o601] {
             std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-            refused(&path, "others may use it");
+            refused(&path, "other users may access the file");
         }
         std::fs::set_permissions(&path, Permissions::from_mode(0o400)).unwrap();
         assert!(ResetKey::open(&path).is_ok(), "only reading is needed");

@@ -35,7 +35,7 @@ impl GatewayKeys {
     pub(super) fn read(path: &Path) -> Result<GatewayKeys> {
         let ring = read_ring(path).map_err(|why| {
             Failure::because(format_args!("cannot take keys from {}", path.display()), why)
-                .help("`equic gateway run --retry-keys FILE` writes it; only its owner may read it")
+                .help("`equic gateway run --retry-keys FILE` writes this file; run the server as the file's owner")
         })?;
         Ok(GatewayKeys { path: path.to_owned(), ring: RwLock::new(ring), read: Mutex::default() })
     }
@@ -132,7 +132,7 @@ fn read_ring(path: &Path) -> Result<KeyRing, String> {
     options.read(true).custom_flags(nix::libc::O_NONBLOCK);
     let file = options.open(path).map_err(|error| error.to_string())?;
     if !file.metadata().map_err(|error| error.to_string())?.is_file() {
-        return Err("it is not a file".to_owned());
+        return Err("the path does not name a regular file".to_owned());
     }
     let mut bytes = Zeroizing::new(Vec::with_capacity(KeyRing::LEN + 1));
     let most = KeyRing::LEN as u64 + 1;
@@ -228,10 +228,10 @@ mod tests {
             assert!(error.contains(says), "{error}");
         };
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        refused("not a file");
+        refused("not name a regular file");
         std::fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
-        refused("not a file");
+        refused("not name a regular file");
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "").unwrap();
         refused("128 bytes");

@@ -120,14 +120,14 @@ fn list_files_by_command() {
     let file = daemon.path("deny");
     let load = || daemon.equic(&["deny", "--file", text_of(&file)]);
     daemon.write("deny", &many(0..100_000));
-    assert_eq!(load().ok(), "100000 added, 0 removed, 0 kept\n");
+    assert_eq!(load().ok(), "prefixes: 100000 added, 0 removed, 0 kept\n");
     // An entry that an operator added with a command must stay, whatever the list file contains.
     daemon.equic(&["allow", "10.0.0.2", "192.0.2.7"]).ok();
     daemon.write("deny", &many(1..100_005));
     let out = load().ok();
     assert_eq!(
         out,
-        "5 added, 1 removed, 99998 kept, 1 unchanged, because a command or the configuration added them\n"
+        "prefixes: 5 added, 1 removed, 99998 kept; 1 unchanged, because a command or the configuration added them\n"
     );
     // The list file has too many entries. Nothing may change, and the error must name the key.
     daemon.write("deny", &many(0..100_100));
@@ -141,7 +141,7 @@ fn list_files_by_command() {
         assert!(out.code == Some(1) && out.stderr.contains(part), "{part}: {out:?}");
     }
     daemon.write("deny", "192.0.2.1 # only\n192.0.2.1\n");
-    assert_eq!(load().ok(), "1 added, 100003 removed, 0 kept\n");
+    assert_eq!(load().ok(), "prefixes: 1 added, 100003 removed, 0 kept\n");
     assert_eq!(
         daemon.entries(),
         [
@@ -324,7 +324,7 @@ fn without_a_file_there_is_nothing_to_reload() {
     gateway.event("ready");
     let out = eventually("its report is there", || {
         let out = equic(&["gateway", "reload", "--gateway", &name]);
-        (!out.stderr.contains("is not run by")).then_some(out)
+        (!out.stderr.contains("was not started with `equic gateway run`")).then_some(out)
     });
     assert!(out.code == Some(1) && out.stderr.contains("without a configuration file"), "{out:?}");
     gateway.signal(Signal::SIGHUP);
@@ -373,16 +373,20 @@ fn check_warns_about_settings_that_forged_packets_evade() {
         assert_eq!(about(&check(service)), expected, "{service}");
     }
     let unbounded = check("new_per_source = \"5/s\"\nretry = \"never\"");
-    let told = "only 256 times `new_per_source` limits their number";
+    let told = "only 256 times `new_per_source` limits the number of these packets";
     assert!(unbounded[0].contains(told), "{unbounded:?}");
     assert!(unbounded[1].contains("use up new_per_source of an address"), "{unbounded:?}");
     let bounded = check("new_per_source = \"5/s\"\nnew_per_service = \"9/s\"");
-    let told = "only 256 times `new_per_source` and `new_per_service` limit their number";
+    let told =
+        "only 256 times `new_per_source` and `new_per_service` limit the number of these packets";
     assert!(bounded[0].contains(told), "{bounded:?}");
     let unbounded = check("new_per_v6_48 = \"5/s\"");
-    assert!(unbounded[0].contains("no rate limits their number"), "{unbounded:?}");
+    assert!(unbounded[0].contains("no rate limits the number of these packets"), "{unbounded:?}");
     let bounded = check("new_per_v6_48 = \"5/s\"\npackets_per_service = \"9/s\"");
-    assert!(bounded[0].contains("only `packets_per_service` limits their number"), "{bounded:?}");
+    assert!(
+        bounded[0].contains("only `packets_per_service` limits the number of these packets"),
+        "{bounded:?}"
+    );
 }
 
 /// Returns the warnings of `check` about a configuration.
@@ -458,7 +462,7 @@ fn check_warns_about_settings_that_expose() {
         [("quota", "any address that is at its quota"), ("rate_packets", "any address")]
     {
         let warnings = banned(reason, "never");
-        assert!(warnings.len() == 1 && warnings[0].starts_with("ban.proof: "), "{warnings:?}");
+        assert!(warnings.len() == 1 && warnings[0].starts_with("ban.proof is "), "{warnings:?}");
         assert!(warnings[0].contains(&format!("can get {whom} banned")), "{warnings:?}");
         assert_eq!(banned(reason, "always"), [""; 0]);
     }
@@ -505,11 +509,11 @@ fn a_file_can_be_checked() {
         out.stderr.contains("no interface `nosuch0`") && !out.stderr.contains("`lo`"),
         "{out:?}"
     );
-    assert!(out.stderr.contains("does not start without it"), "{out:?}");
+    assert!(out.stderr.contains("the gateway will not start"), "{out:?}");
     assert!(out.stderr.contains("warning: service.web.max_connections: a quota counts"), "{out:?}");
     assert!(out.stderr.lines().all(|line| line.starts_with("equic: warning: ")), "{out:?}");
     let waiting = check(&quota("interfaces = [\"nosuch0\"]\nwait = true")).stderr;
-    assert!(waiting.contains("protects it when it appears"), "{waiting}");
+    assert!(waiting.contains("protects the interface when it appears"), "{waiting}");
     let fed = check(&quota("interfaces = [\"lo\"]\n[gateway.socket]\npath = \"/run/x\""));
     assert_eq!((fed.code, fed.stderr.as_str()), (Some(0), ""), "{fed:?}");
     let ids = |gateway: &str, service: &str| {
@@ -540,7 +544,7 @@ fn a_file_can_be_checked() {
     assert_eq!((&json["ok"], json["warnings"].as_array().unwrap().len()), (&true.into(), 2));
 
     let nameless = check("[[service]]\nlisten = [\"443\"]\n");
-    assert!(nameless.stderr.contains("name: has no name"), "{nameless:?}");
+    assert!(nameless.stderr.contains("name: the name is missing"), "{nameless:?}");
     assert!(!nameless.stderr.contains("``"), "{nameless:?}");
 }
 
@@ -736,7 +740,12 @@ fn interfaces_come_and_go() {
     daemon.equic(&["reload"]).ok();
     daemon.await_interface("eth1", "attached");
     detach(&[]);
-    assert!(gateway.event("left")["why"].as_str().unwrap().contains("by another process"));
+    assert!(
+        gateway.event("left")["why"]
+            .as_str()
+            .unwrap()
+            .contains("another process detached the gateway")
+    );
     assert!(gateway.wait().success());
 }
 
@@ -832,7 +841,7 @@ fn what_is_set_can_be_saved() {
     daemon.write("equic.toml", &theirs);
     let refused = daemon.equic(&["set", "--save", "max_connections=7"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.stderr.contains("has changed since the gateway read it"), "{refused:?}");
+    assert!(refused.stderr.contains("was edited after the gateway had read it"), "{refused:?}");
     assert!(refused.stderr.contains("equic gateway reload"), "{refused:?}");
     assert_eq!((text(), &daemon.status()["services"][0]["max_connections"]), (theirs, &9.into()));
     gateway.signal(Signal::SIGHUP);
@@ -860,7 +869,7 @@ fn without_a_file_nothing_is_saved() {
     gateway.event("ready");
     let refused = equic(&["gateway", "set", "--save", "max_connections=8", "--gateway", name]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.stderr.contains("uses no configuration file"), "{refused:?}");
+    assert!(refused.stderr.contains("was started without a configuration file"), "{refused:?}");
     let status = equic(&["gateway", "status", "--json", "--gateway", name]).json();
     assert_eq!(status["services"][0]["max_connections"], 0);
 }

@@ -87,9 +87,10 @@ fn log_of_a_plugin_has_a_rate_limit() {
     command.env("EQUIC_LOG", "info").args(&base).arg("--accept-plugins").arg(&policy);
     let got = finish(command);
     assert_eq!(got.code, Some(0), "{got:?}");
-    let says = got.stderr.lines().filter(|line| line.contains("a hook of a connection says"));
+    let says =
+        got.stderr.lines().filter(|line| line.contains("message from a hook of a connection"));
     let said: Vec<&str> = says.collect();
-    let left_out = got.stderr.lines().filter(|line| line.contains("hooks were left out"));
+    let left_out = got.stderr.lines().filter(|line| line.contains("hooks were not written"));
     let number =
         |line: &str| line.rsplit_once("lines=").unwrap().1.trim().parse::<usize>().unwrap();
     let left_out: usize = left_out.map(number).sum();
@@ -248,7 +249,7 @@ fn what_cannot_be_is_said_before_anything_begins() {
         (&["--accept-plugins", policy.to_str().unwrap()], "`payload`"),
         (
             &["--accept-plugins", files.policy.to_str().unwrap(), "--plugin-cache", none],
-            "URLs of one server",
+            "URLs of a single server",
         ),
     ];
     for (rest, expected) in cases {

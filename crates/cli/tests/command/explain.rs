@@ -151,11 +151,13 @@ fn a_person_can_read_it() {
         ["gateway", "explain", "--config", config, "--src", "2001:db8::7", "--connections", "3"];
     let said = equic(&args).ok();
     assert!(said.starts_with("drop: quota, opens a connection"), "{said}");
-    for part in ["service      web", "source       2001:db8::/64", "connections  3 of the source"] {
+    for part in
+        ["service      web", "source       2001:db8::/64", "connections  3 open from this source"]
+    {
         assert!(said.contains(part), "{said}");
     }
     let args = ["gateway", "explain", "--config", config, "--hex", "00"];
-    assert!(equic(&args).ok().contains("not to a protected service"));
+    assert!(equic(&args).ok().contains("not for a protected service"));
 }
 
 /// Returns an Ethernet frame with IPv4 and UDP to port 443, which carries a packet of `size` bytes
@@ -263,7 +265,10 @@ fn captures_are_judged_packet_by_packet() {
     let damaged = equic(&[&args[..], &["--summary"]].concat());
     assert_eq!(damaged.code, Some(1), "{damaged:?}");
     assert!(damaged.stdout.starts_with("5 packets\n"), "{damaged:?}");
-    assert!(damaged.stderr.contains("after packet 5, it ends inside a packet"), "{damaged:?}");
+    assert!(
+        damaged.stderr.contains("after packet 5, the file ends in the middle of a packet"),
+        "{damaged:?}"
+    );
     std::fs::write(&capture, whole).unwrap();
     let mut piped = std::process::Command::new("sh");
     let script = format!(

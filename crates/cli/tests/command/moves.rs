@@ -63,7 +63,12 @@ fn interface_that_moves_is_reported_and_attached_when_it_comes_back() {
         daemon.await_interface("eth1", "missing");
         let told = daemon.condition("interface eth1").expect("it is reported");
         assert!(told.contains("moved to another network namespace"), "{told}");
-        assert!(daemon.equic(&["status"]).ok().contains("on no interface: nothing is protected"));
+        assert!(
+            daemon
+                .equic(&["status"])
+                .ok()
+                .contains("attached to no interface, so nothing is protected")
+        );
         assert!(!attached(client, "eth1"), "the configuration is not for that namespace");
         // The interface is moved back.
         ip(client, &format!("link set eth1 netns {}", server.name));
@@ -97,8 +102,8 @@ fn interface_that_is_no_longer_configured_is_not_said_to_be_well() {
     assert_eq!(daemon.condition("interface nosuch0"), None);
     assert!(gateway.terminate().success());
     let log = std::fs::read_to_string(&log).unwrap();
-    assert!(log.contains("interface nosuch0: no longer configured"), "{log}");
-    assert!(!log.contains("interface nosuch0: well again"), "{log}");
+    assert!(log.contains("interface nosuch0: no longer in the configuration"), "{log}");
+    assert!(!log.contains("interface nosuch0: the problem ended"), "{log}");
 }
 
 #[test]
@@ -191,7 +196,10 @@ fn interface_under_two_names_is_protected_once() {
     let configure = |keys: &str| daemon.configure("", keys, "max_connections = 5");
     configure("interfaces = [\"eth0\", \"wan0\"]");
     let check = equic_in(server, &["gateway", "check", text_of(&daemon.path("equic.toml"))]);
-    assert!(check.stderr.contains("`wan0` and `eth0` are two names of one interface"), "{check:?}");
+    assert!(
+        check.stderr.contains("`wan0` and `eth0` are two names of the same interface"),
+        "{check:?}"
+    );
     for keys in ["", "\nwait = true"] {
         configure(&format!("interfaces = [\"eth0\", \"wan0\"]{keys}"));
         let gateway = daemon.run(server, &[]);
@@ -220,7 +228,7 @@ fn interface_under_two_names_is_protected_once() {
         let detach = ["gateway", "detach", "--gateway", &daemon.name, "-i", "eth0"];
         equic_in(server, &detach).ok();
         let why = gateway.event("left")["why"].as_str().unwrap().to_owned();
-        assert!(why.contains("detached from every interface"), "{why}");
+        assert!(why.contains("detached the gateway from its last interface"), "{why}");
         drop(gateway);
         assert!(!attached(server, "eth0"));
     }

@@ -51,7 +51,10 @@ fn from_an_empty_folder_to_a_run() {
     let bundle = seldom.join("seldom.qplug");
     let bundle = text(&bundle);
     let check = equic(&["plugin", "check", bundle]).ok();
-    assert!(check.contains("would run as a local plugin, with observe, tune"), "{check}");
+    assert!(
+        check.contains("would run as a local plugin, with the classes observe, tune"),
+        "{check}"
+    );
     let run = ["plugin", "run", bundle, "--on", "client", "--rate", "20", "--calls", "5"];
     let played = equic(&run).ok();
     assert!(played.contains("replace AckPolicy(space 2) -> threshold 10, max_delay "), "{played}");
@@ -81,7 +84,7 @@ fn signed_bundles_and_policies() {
     assert!(unsigned.stderr.contains("signature of an author"), "{unsigned:?}");
     equic(&["plugin", "sign", &bundle, "--key", text(&key)]).ok();
     let signed = check(&bundle).ok();
-    assert!(signed.contains("would run of a peer's"), "{signed}");
+    assert!(signed.contains("would run as a plugin of a peer"), "{signed}");
     let seen = equic(&["plugin", "inspect", &bundle, "--json"]).json();
     assert_eq!((&seen["signed_by"], &seen["name"]), (&Value::from(public), &Value::from("reno")));
     let mode = std::os::unix::fs::PermissionsExt::mode(&key.metadata().unwrap().permissions());
@@ -155,7 +158,7 @@ fn logs_and_what_watches_them() {
     let append = ["plugin", "log", "append", &at("log"), &reno, "--key", &at("log.key")];
     let said = equic(&append).ok();
     assert!(said.contains("is entry 0 of the log"), "{said}");
-    assert!(check().ok().contains("would run of a peer's"));
+    assert!(check().ok().contains("would run as a plugin of a peer"));
     let seen = equic(&["plugin", "inspect", &reno, "--json"]).json();
     assert_eq!(seen["logged_in"], Value::from(log.as_str()));
 
@@ -213,7 +216,7 @@ fn a_proof_is_looked_for_by_another_program() {
     if !alone.with_file_name("equic-prove").exists() {
         let said = check(alone, &[]);
         assert!(
-            said.code == Some(0) && said.stderr.contains("no proof was searched for"),
+            said.code == Some(0) && said.stderr.contains("proofs were not searched"),
             "{said:?}"
         );
         assert_eq!(check(alone, &["--strict"]).code, Some(1));

@@ -134,7 +134,7 @@ fn reset_key_outlives_the_server() {
     assert_eq!(std::fs::metadata(&key).unwrap().mode() & 0o777, 0o600);
     let second = equic(&[&["serve", "--listen", "127.0.0.1:0"], &rest[..]].concat());
     assert!(second.code == Some(1), "{second:?}");
-    assert!(second.stderr.contains("another server uses it"), "{second:?}");
+    assert!(second.stderr.contains("another server already uses the file"), "{second:?}");
 
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (endpoint, connection, mut download) =

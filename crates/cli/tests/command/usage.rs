@@ -47,7 +47,7 @@ fn wrong_usage() {
         (&run(&["-p", "443", "--handshake-timeout", "1h"]), USAGE, "out of range"),
         (&run(&["-p", "443", "-p", "443"]), USAGE, "already listens at"),
         (&run(&["-i", "lo", "-p", "443"]), USAGE, "listed twice"),
-        (&run(&["-p", "443", "--name", "a b"]), USAGE, "not a name"),
+        (&run(&["-p", "443", "--name", "a b"]), USAGE, "not a valid name"),
         (&run(&["--config", EXAMPLE, "--max-connections", "5"]), USAGE, "cannot be used with"),
         (&run(&["--config", EXAMPLE, "-p", "443"]), USAGE, "cannot be used with"),
         (&["gateway", "sources", "--by", "name"], USAGE, "connections"),
@@ -69,8 +69,8 @@ fn wrong_usage() {
         (&["gateway", "explain", "--config", EXAMPLE], USAGE, "--src"),
         (&explain(&["--short", "--initial"]), USAGE, "cannot be used with"),
         (&explain(&["--quic-version", "3"]), USAGE, "not a QUIC version"),
-        (&explain(&["--dcid", "0"]), USAGE, "odd number"),
-        (&explain(&["--scid", "xy"]), USAGE, "not hex digits"),
+        (&explain(&["--dcid", "0"]), USAGE, "digits is odd"),
+        (&explain(&["--scid", "xy"]), USAGE, "not hexadecimal"),
         (&explain(&["--size", "70000"]), USAGE, "--size"),
         (&explain(&["--vlan", "4096"]), USAGE, "--vlan"),
         (&explain(&["--dst", "2001:db8::1"]), USAGE, "belong to different address families"),
@@ -88,13 +88,13 @@ fn wrong_usage() {
         (&["get", "--scheduler", "redundant", "https://localhost/"], USAGE, "--path ADDR"),
         (&["get", "--path", "::1,cost=x", "https://localhost/"], USAGE, "cost=NUMBER"),
         (&["gateway", "capture"], USAGE, "--write <FILE>"),
-        (&capture(&["--reason", "established"]), USAGE, "are not dropped"),
+        (&capture(&["--reason", "established"]), USAGE, "does not drop packets"),
         (&capture(&["--reason", "nonsense"]), USAGE, "equic gateway reasons"),
         (&capture(&["--source", "192.0.2.1/24"]), USAGE, "write 192.0.2.0/24 or 192.0.2.1"),
         (&capture(&["--snap", "63"]), USAGE, "--snap"),
         (&capture(&["--snap", "2049"]), USAGE, "--snap"),
         (&capture(&["--count", "0"]), USAGE, "--count"),
-        (&["gateway", "capture", "--write", "-", "--json"], USAGE, "give a file"),
+        (&["gateway", "capture", "--write", "-", "--json"], USAGE, "give `--write` a file name"),
         (&["serve", "--listen", "localhost"], USAGE, "--listen"),
         (&["serve", "--cert", "c.pem"], USAGE, "--key"),
         (&["serve", "--max-connections", "5"], USAGE, "--attach"),
@@ -102,9 +102,9 @@ fn wrong_usage() {
         (&["serve", "--gateway", "x", "--attach", "lo"], USAGE, "cannot be used with"),
         (&["serve", "--gateway", "--user-quota", "5"], USAGE, "cannot be used with"),
         (&["get"], USAGE, "<URL>"),
-        (&["get", "https://a/", "https://b/", "-o", "file"], USAGE, "several URLs"),
+        (&["get", "https://a/", "https://b/", "-o", "file"], USAGE, "several bodies"),
         (&["get", "https://a/", "--insecure", "--ca", "x"], USAGE, "cannot be used with"),
-        (&["get", "https://a/", "--pin", "abc"], USAGE, "64 hex digits"),
+        (&["get", "https://a/", "--pin", "abc"], USAGE, "64 hexadecimal digits"),
     ]);
 }
 
@@ -196,7 +196,7 @@ fn what_root_cannot_do_either() {
         (
             &["gateway", "explain", "--config", EXAMPLE, "--pcap", EXAMPLE],
             FAILED,
-            "neither pcap nor pcapng",
+            "neither in pcap nor in pcapng format",
         ),
     ]);
 }

@@ -231,7 +231,7 @@ fn an_attacker_is_seen_and_denied() {
     // Escape must close the dialog and keep the entry. Then `y` removes the entry, and the source
     // is put on the allow list.
     watch.press("f\u{1b}");
-    watch.lacks("off the lists?");
+    watch.lacks("remove it from both lists?");
     assert_eq!(lists(name).len(), 1);
     watch.press("fy");
     watch.shows(&["is on neither list"]);
@@ -246,7 +246,7 @@ fn an_attacker_is_seen_and_denied() {
     watch.press("p");
     watch.shows(&["PAUSED"]);
     watch.press("p?");
-    watch.shows(&["exempt from limits", "reading the gateway took"]);
+    watch.shows(&["exempt from all limits", "reading the gateway took"]);
     watch.press("x");
     watch.resize(40, 10);
     watch.shows(&["passed", "dropped", &attacker, "? help  q quit"]);
@@ -272,9 +272,9 @@ fn no_key_is_lost_when_the_terminal_is_resized() {
         watch.resize(100 + round, 36);
         watch.press("?");
         if round % 2 == 0 {
-            watch.shows(&["exempt from limits", "reading the gateway took"]);
+            watch.shows(&["exempt from all limits", "reading the gateway took"]);
         } else {
-            watch.lacks("exempt from limits");
+            watch.lacks("exempt from all limits");
             watch.shows(&["? help", "q quit"]);
         }
     }

@@ -254,9 +254,9 @@ fn settings_without_a_server_come_with_a_warning() {
     let Some(stage) = TestStage::new("unserved", 1) else { return };
     let _gateway = stage.gateway(&["--mode", "generic"]);
     for (setting, words) in [
-        ("check_ids=true", "its clients lose their connections"),
+        ("check_ids=true", "clients of such a server lose their connections"),
         ("retry=always", "new clients cannot connect"),
-        ("quic.stateless_reset=true", "no client gets a stateless reset"),
+        ("quic.stateless_reset=true", "the gateway sends no stateless resets"),
     ] {
         let set = stage.equic(&["set", "--json", setting]);
         assert!(set.stderr.contains("no server of `quic` has"), "{set:?}");

@@ -35,21 +35,21 @@ pub use writer::{Report, Writer};
 /// Options for plugins that are offered, and for those that are accepted.
 #[derive(Args)]
 pub struct ExchangeArgs {
-    /// Offer this plugin (.qplug) to the peer of each connection; may be given several times
+    /// Plugin (.qplug) to offer to the peer of each connection; may be given several times
     #[arg(long, value_name = "FILE")]
     push: Vec<PathBuf>,
-    /// Offer the plugins of the first rule in this file (TOML) that matches the peer's address;
-    /// peers without a matching rule are offered those of --push
+    /// File with rules (TOML): each peer is offered the plugins of the first rule that matches its
+    /// address. A peer without a matching rule is offered the plugins of --push
     #[arg(long, value_name = "RULES")]
     push_rules: Option<PathBuf>,
-    /// Hold stream data back until the peer has accepted or refused these plugins, for at most this
-    /// time (1s)
+    /// Send no stream data until the peer has accepted or refused the offered plugins, for at most
+    /// this time (1s)
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     push_hold: Option<Duration>,
-    /// Accept plugins of the peer that this policy (TOML) permits
+    /// Policy (TOML): accept those plugins of the peer that the policy permits
     #[arg(long, value_name = "POLICY")]
     accept_plugins: Option<PathBuf>,
-    /// Cache accepted plugins in this directory, so that they need not be fetched again
+    /// Directory in which accepted plugins are cached, so that they need not be fetched again
     #[arg(long, value_name = "DIR", requires = "accept_plugins")]
     plugin_cache: Option<PathBuf>,
 }
@@ -74,7 +74,9 @@ impl ExchangeArgs {
     ) -> Result<Option<Extension>> {
         let lists = Lists::read(&self.push, self.push_rules.as_deref())?;
         if lists.is_empty() && self.push_hold.is_some() {
-            return Err(Failure::usage("--push-hold waits for plugins: give them with --push"));
+            return Err(Failure::usage(
+                "--push-hold has no effect without plugins to offer: add --push",
+            ));
         }
         if lists.is_empty() && self.accept_plugins.is_none() {
             return Ok(None);

@@ -317,11 +317,11 @@ impl OwnPlugins {
         });
         let more = match one.failed {
             1 => String::new(),
-            failed => format!(" (and on {} more connections)", failed - 1),
+            failed => format!(" (the same happened on {} more connections)", failed - 1),
         };
         let message = format!("the plugin {name} {}: {why}{more}", was(state));
         Err(Failure::new(message)
-            .help("the connections continued without it; `equic plugin run` shows its calls"))
+            .help("the connections continued without the plugin; `equic plugin run` shows the plugin's calls"))
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) fn conclude(plan: &DemoPlan, arms: &[ArmResult]) -> String {
     let gateway = of(Arm::Gateway);
     let dropped = gateway.map_or(0, |result| result.dropped("kernel"));
     let attack = format!(
-        "Under {} Initials/s and {} parallel clients of {} attackers",
+        "Under an attack of {} Initials/s and {} parallel clients from {} attackers",
         floods(arms),
         number::count(u64::from(plan.connections_per_attacker) * plan.attackers as u64),
         plan.attackers,
@@ -68,8 +68,7 @@ fn sentence(attack: &str, clients: usize, figures: Figures, dropped: u64) -> Str
     let went = |rate: f64| if rate < UNHURT * alone { "fell to" } else { "stayed at" };
     let figure = |rate: f64| format!("{} ({})", exact(rate), share(rate));
     let begin = format!(
-        "{attack}, the {} requests/s of {clients} legitimate clients {} {} without protection, \
-         {} {} with quotas in the server",
+        "{attack}, the rate of {} requests/s of {clients} legitimate clients {} {} without protection, {} {} with quotas in the server",
         exact(alone),
         went(unprotected),
         figure(unprotected),
@@ -83,8 +82,7 @@ fn sentence(attack: &str, clients: usize, figures: Figures, dropped: u64) -> Str
         format!("{begin}, {kept} {end}, where the gateway dropped {dropped} packets.")
     } else {
         format!(
-            "{begin}, and {} {end}: here the gateway dropped {dropped} packets, and was no \
-             better than the best of the others.",
+            "{begin}, and {} {end}. In this run, the gateway dropped {dropped} packets, and was no better than the other arms under attack.",
             went(gateway),
         )
     }
@@ -117,7 +115,7 @@ mod tests {
     fn the_figures_decide_what_is_said() {
         assert_eq!(
             said(1000.0, 2.5, 480.0, 991.0),
-            "Under attack, the 1,000 requests/s of 4 legitimate clients fell to 2.5 (0.2 %) without \
+            "Under attack, the rate of 1,000 requests/s of 4 legitimate clients fell to 2.5 (0.2 %) without \
              protection, fell to 480 (48.0 %) with quotas in the server, and stayed at 991 (99.1 %) \
              with the same quotas in the kernel, where the gateway dropped 1,234,567 packets."
         );
@@ -125,10 +123,10 @@ mod tests {
         assert!(weak.contains("but only fell to 700 (70.0 %)"), "{weak}");
         let unhurt = said(1000.0, 10.0, 999.0, 1001.0);
         assert!(unhurt.contains("stayed at 999 (99.9 %) with quotas in the server"), "{unhurt}");
-        assert!(unhurt.contains("no better than the best of the others"), "{unhurt}");
+        assert!(unhurt.contains("no better than the other arms under attack"), "{unhurt}");
         let worse = said(1000.0, 10.0, 500.0, 300.0);
         assert!(worse.contains("fell to 300 (30.0 %)"), "{worse}");
-        assert!(worse.contains("no better than the best of the others"), "{worse}");
+        assert!(worse.contains("no better than the other arms under attack"), "{worse}");
         assert!(said(0.0, 0.0, 0.0, 0.0).contains("This run has no result."));
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn drops(take: &RawRecords) -> Vec<Dropped> {
         (
             "server",
             "quota",
-            "ignored: the source is at its connection limit",
+            "connection attempt ignored, because the source is at its connection limit",
             // This counter includes connections that were refused after the handshake. They have
             // their own row, so they are subtracted.
             user("over_quota").saturating_sub(late),
@@ -52,16 +52,21 @@ pub(super) fn drops(take: &RawRecords) -> Vec<Dropped> {
         (
             "server",
             "rate_new_source",
-            "ignored: too many new connections per second from the source",
+            "connection attempt ignored, because the source opens too many connections per second",
             user("over_rate"),
         ),
         (
             "server",
             "overloaded",
-            "ignored: the server is at its limit of unfinished handshakes",
+            "connection attempt ignored, because the server is at its limit of unfinished handshakes",
             stat("overloaded"),
         ),
-        ("server", "refused_late", "connections over the limit, closed after the handshake", late),
+        (
+            "server",
+            "refused_late",
+            "connection closed after the handshake, because the source is over its limit",
+            late,
+        ),
     ];
     drops.extend(rows.into_iter().filter(|row| row.3 > 0).map(
         |(place, reason, meaning, count)| Dropped {

@@ -79,12 +79,11 @@ pub(super) fn conclude(arms: &[ArmResult]) -> String {
 fn sentences(floods: &str, shown: Shown) -> String {
     let Shown { calm, unprotected, server, gateway, answered } = shown;
     if calm.got_in == 0 {
-        return "No newcomer got in, even without an attack. This run has no result for newcomers."
+        return "No newcomer could connect, even without an attack. This run has no result for newcomers."
             .to_owned();
     }
     let begin = format!(
-        "Under {floods} Initials/s from forged sources, newcomers got in: {} without protection, {} with Retry by \
-         the server, ",
+        "Under {floods} Initials/s from forged sources, this number of newcomers could connect: {} without protection, {} with Retry by the server, ",
         unprotected.counts(),
         server.counts(),
     );
@@ -95,8 +94,7 @@ fn sentences(floods: &str, shown: Shown) -> String {
     } else if gateway.share() <= BETTER * best {
         let than = if BETTER * gateway.share() < best { "fewer than" } else { "about as many as" };
         format!(
-            "and {kernel} with Retry in the kernel: here the gateway answered {count} Initials, and let in {than} \
-             the best of the others."
+            "and {kernel} with Retry in the kernel, where the gateway answered {count} Initials. The gateway let in {than} the best of the other arms."
         )
     } else {
         let but = if gateway.share() < UNHURT * calm.share() { "but only" } else { "and" };
@@ -111,8 +109,7 @@ fn sentences(floods: &str, shown: Shown) -> String {
         .map(|(figures, way)| format!("{} {way}", figures.connect()))
         .collect();
     format!(
-        "{begin}{end} Newcomers that got in connected in {connect}{} without an attack. The server used {} of a CPU \
-         with its own Retry, and {} behind the gateway.",
+        "{begin}{end} The successful newcomers connected in {connect}{} without an attack. The server used {} of a CPU when it sent Retry packets itself, and {} behind the gateway.",
         calm.connect(),
         number::percent(server.cpu_percent / 100.0),
         number::percent(gateway.cpu_percent / 100.0),
@@ -143,11 +140,10 @@ mod tests {
     fn the_figures_decide_what_is_said() {
         assert_eq!(
             said(120, 0, 30, 120, 400_000),
-            "Under 100 k Initials/s from forged sources, newcomers got in: 0 of 120 (0 %) without protection, 30 of \
+            "Under 100 k Initials/s from forged sources, this number of newcomers could connect: 0 of 120 (0 %) without protection, 30 of \
              120 (25.0 %) with Retry by the server, and 120 of 120 (100 %) with Retry in the kernel, where the \
-             gateway answered 400,000 Initials. Newcomers that got in connected in 2.50 ms (p99 9.00 ms) behind the \
-             gateway, 2.50 ms (p99 9.00 ms) with Retry by the server, 2.50 ms (p99 9.00 ms) without an attack. The \
-             server used 80.0 % of a CPU with its own Retry, and 25.0 % behind the gateway."
+             gateway answered 400,000 Initials. The successful newcomers connected in 2.50 ms (p99 9.00 ms) behind the \
+             gateway, 2.50 ms (p99 9.00 ms) with Retry by the server, 2.50 ms (p99 9.00 ms) without an attack. The server used 80.0 % of a CPU when it sent Retry packets itself, and 25.0 % behind the gateway."
         );
         let weak = said(120, 0, 30, 90, 400_000);
         assert!(weak.contains("but only 90 of 120 (75.0 %) with Retry in the kernel"), "{weak}");
@@ -159,7 +155,7 @@ mod tests {
             (120, 60, "fewer than"),
         ] {
             let same = said(120, 0, server, gateway, 400_000);
-            assert!(same.contains(&format!("let in {than} the best of the others")), "{same}");
+            assert!(same.contains(&format!("let in {than} the best of the other arms")), "{same}");
             assert_eq!(same.contains("behind the gateway, "), gateway > 0, "{same}");
             assert_eq!(same.contains("with Retry by the server, 2.50"), server > 0, "{same}");
         }

@@ -145,7 +145,7 @@ impl Processes {
         self.server.stop();
         let ended = self.server.finish()?;
         let stopped = ended.event("stopped").ok_or_else(|| {
-            Failure::new(format!("the server ended without output ({})", ended.status))
+            Failure::new(format!("the server ended without printing its result ({})", ended.status))
         })?;
         take.server = stopped.1.clone();
         if let Some(gateway) = self.gateway {
@@ -160,6 +160,6 @@ impl Processes {
 fn flood_report(ended: &Ended) -> Result<Option<(Instant, FloodReport)>> {
     let Some((came, done)) = ended.event("done") else { return Ok(None) };
     let report = serde_json::from_value(done["report"].clone())
-        .map_err(|error| Failure::because("the report of the flood is invalid", error))?;
+        .map_err(|error| Failure::because("the flood printed an invalid report", error))?;
     Ok(Some((came, report)))
 }

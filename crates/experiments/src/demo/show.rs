@@ -82,7 +82,7 @@ impl<'a> Rows<'a> {
 /// Returns the table about quotas, with one column per arm: the results of legitimate clients, the
 /// cost, and the dropped packets by reason.
 pub(super) fn quotas(arms: &[ArmResult]) -> Table {
-    let mut rows = Rows::new("From the attackers' own addresses", arms);
+    let mut rows = Rows::new("Attack from the attackers' own addresses", arms);
     rows.requests(Arm::Alone);
     rows.row("  median duration", &|result| ms(result.legitimate.median_ms));
     rows.row("  p99 duration", &|result| ms(result.legitimate.p99_ms));
@@ -98,7 +98,7 @@ pub(super) fn quotas(arms: &[ArmResult]) -> Table {
 /// Returns the table about forged sources, with one column per arm: the number and speed of
 /// successful newcomers, and the results of the other clients.
 pub(super) fn forged(arms: &[ArmResult]) -> Table {
-    let mut rows = Rows::new("\nFrom forged addresses", arms);
+    let mut rows = Rows::new("\nAttack from forged addresses", arms);
     let calm = arms.iter().find(|result| result.arm == Arm::Calm);
     let calm = calm.and_then(|result| result.newcomers.as_ref()).map_or(0.0, Newcomers::share);
     rows.row("newcomers that got in", &|result| {
@@ -166,29 +166,23 @@ fn reasons<'a>(arms: &'a [ArmResult], place: &str) -> Vec<&'a str> {
 pub(super) fn notes(plan: &DemoPlan, arms: &[ArmResult], forged: &[ArmResult]) -> Vec<String> {
     let mut notes = vec![
         format!(
-            "The Initials of the first flood are valid, with true source addresses. Each attacker repeats {} \
-             different ones. The parallel clients are real HTTP/3 clients and hold their connections open.",
+            "The first flood consists of valid Initials with true source addresses. Each attacker repeats {} different Initials. The parallel clients are real HTTP/3 clients, which hold their connections open.",
             number::count(plan.flood_pool as u64)
         ),
-        "Measurements start with the flood's first Initials, or with the first newcomer, and last until the end of \
-         the arm. Each arm has a new server. Failures are the requests started in that time that were refused or \
-         got no answer. Durations are those of successful requests."
+        "In each arm, the measurement starts with the first Initial of the flood, or with the first newcomer, and lasts until the end of the arm. Each arm has a new server. A failure is a request that started in this time and was refused or got no answer. Durations include only successful requests."
             .to_owned(),
         format!(
-            "Limits of the quotas, per source address: {} connections at a time and {} new ones. Attempts over a \
-             limit are ignored, which costs a server the least.",
+            "The quotas limit each source address to {} connections at a time and {} new connections. Attempts over a limit are ignored, because this costs a server the least.",
             plan.max_connections, plan.new_per_source
         ),
     ];
     notes.extend(notes_on_forged(plan, forged));
     notes.push(if plan.server_cpu == plan.other_cpu {
-        "This machine has only one CPU, which all programs share, so the arms differ less than with two \
-         CPUs."
+        "This machine has only one CPU, which all programs share. With two CPUs, the differences between the arms would be larger."
             .to_owned()
     } else {
         format!(
-            "The server has CPU {}, everything else CPU {}, with the attackers at nice 19. So \
-             legitimate clients lose requests because of the server, not because of their own CPU.",
+            "The server runs on CPU {}, and all other programs run on CPU {}, where the attackers have the lowest priority (nice 19). Therefore legitimate clients lose requests because of the server, not because of a lack of CPU time.",
             plan.server_cpu, plan.other_cpu
         )
     });
@@ -199,7 +193,7 @@ pub(super) fn notes(plan: &DemoPlan, arms: &[ArmResult], forged: &[ArmResult]) -
     );
     if arms.iter().any(|result| result.gateway_native == Some(false)) {
         notes.push(
-            "The gateway was attached in generic mode, in which packets cost more than in native mode."
+            "The gateway was attached in generic mode, in which each packet costs more CPU time than in native mode."
                 .to_owned(),
         );
     }
@@ -208,8 +202,7 @@ pub(super) fn notes(plan: &DemoPlan, arms: &[ArmResult], forged: &[ArmResult]) -
         let others = server.cpu_busy_percent - server.cpu_percent - server.cpu_softirq_percent;
         if others > DISTURBED && plan.server_cpu != plan.other_cpu {
             notes.push(format!(
-                "Other programs used {others:.0} % of the server's CPU during `{}`. Its results \
-                 would be better on an idle machine.",
+                "Other programs used {others:.0} % of the server's CPU during `{}`. The results of this arm would be better on an idle machine.",
                 result.title
             ));
         }
@@ -221,32 +214,24 @@ pub(super) fn notes(plan: &DemoPlan, arms: &[ArmResult], forged: &[ArmResult]) -
 fn notes_on_forged(plan: &DemoPlan, arms: &[ArmResult]) -> Vec<String> {
     let mut notes = vec![
         format!(
-            "The second flood has the same Initials, each from a random address of {}. Limits by source do not apply \
-             to them, and no client reads the answers.",
+            "The second flood consists of the same Initials, each from a random address of {}. Limits per source do not stop them, and no client reads the answers.",
             plan.forged
         ),
         format!(
-            "Newcomers are real HTTP/3 clients that are new to the server: {} in each arm, {} per second, whether or not \
-             the previous ones got in. Each has its own socket and connection, from one of {} addresses. They \
-             start when the flood has reached its full rate. A newcomer without an answer within {} did not get in. \
-             Legitimate clients continue as before.",
+            "Newcomers are real HTTP/3 clients that are new to the server: {} in each arm, {} per second, whether or not earlier newcomers connected. Each newcomer has a separate socket and connection, and one of {} addresses. The newcomers start when the flood has reached its full rate. A newcomer that gets no answer within {} counts as failed. Legitimate clients continue as before.",
             number::count(plan.newcomers.into()),
             plan.newcomers_per_s,
             plan.newcomers_addresses,
             number::seconds(f64::from(plan.timeout_ms) / 1000.0),
         ),
         format!(
-            "Retry by the server is `equic serve` with its defaults: from 100 unfinished handshakes on, it asks \
-             clients to validate their addresses. In every other arm, this is off (--retry-threshold off). The gateway \
-             has the limits from above and `retry = \"adaptive\"`: above {} from unvalidated addresses, it answers \
-             Initials itself, up to answers_per_service = \"{}\".",
+            "\"Retry by the server\" is `equic serve` with its defaults: with 100 or more unfinished handshakes, the server sends Retry packets. In all other arms, this is turned off (--retry-threshold off). The gateway has the limits above and `retry = \"adaptive\"`: if more than {} come from unvalidated addresses, the gateway answers Initials itself, up to answers_per_service = \"{}\".",
             plan.retry_above, plan.answers_per_service
         ),
     ];
     if arms.iter().any(|result| result.gateway_native == Some(false)) {
         notes.push(
-            "To answer, the gateway is attached in generic mode, in which packets cost more than in native mode: on \
-             veth, packets that a program in native mode sends back are lost."
+            "The gateway that sends Retry packets is attached in generic mode, in which each packet costs more CPU time. In native mode on veth, the packets that the program sends back would be lost."
                 .to_owned(),
         );
     }

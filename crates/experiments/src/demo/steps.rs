@@ -141,12 +141,12 @@ impl Cues {
 
     fn late(&self, seen: Seen) -> Failure {
         let what = match seen.newcomers {
-            GroupState::Absent => "the attack is not at full strength",
+            GroupState::Absent => "the attack has not reached its full strength",
             _ => "newcomers are still connecting",
         };
         let seconds = PATIENCE.as_secs();
         Failure::new(format!("{what} {seconds} s after the planned end of the arm"))
-            .help("the machine is busy: wait until it is idle, or increase --seconds")
+            .help("the machine is probably too busy: wait until it is idle, or increase --seconds")
     }
 }
 
@@ -218,7 +218,7 @@ mod tests {
             "the attack is at full strength"
         );
         let error = forged().next(43.0, both(Absent, Coming)).unwrap_err().to_string();
-        assert!(error.contains("the attack is not at full strength"), "{error}");
+        assert!(error.contains("the attack has not reached its full strength"), "{error}");
     }
 
     #[test]

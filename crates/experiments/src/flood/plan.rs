@@ -55,7 +55,7 @@ impl Arms for Arm {
 
     fn title(self) -> &'static str {
         match self {
-            Arm::Elsewhere => "flood elsewhere (baseline)",
+            Arm::Elsewhere => "no protection, flood to another host (baseline)",
             Arm::Gateway => "eQUIC gateway",
             Arm::Nftables => "nftables",
             Arm::UserSpace => "quotas in the server",
@@ -205,7 +205,7 @@ pub(super) fn two_cpus() -> Result<[usize; 2]> {
     let cpus = allowed_cpus()?;
     let [server, flood, ..] = cpus[..] else {
         return Err(Failure::new(
-            "the benchmark needs two CPUs, one for the flood and one for the server, but only one is available",
+            "the benchmark needs two CPUs, one for the flood and one for the server, but this process can use only one",
         )
         .help("run it on a machine where `nproc` prints 2 or more"));
     };

@@ -55,7 +55,7 @@ pub(super) fn table(rows: &[Row]) -> Table {
 /// Formats the target for the gateway.
 pub(super) fn aim() -> String {
     format!(
-        "target for the gateway: at least {:.0} % of the baseline's requests, p99 at most {AIM_P99} times",
+        "target for the gateway: at least {:.0} % of the baseline's requests, and at most {AIM_P99} times the baseline's p99",
         100.0 * AIM_THROUGHPUT
     )
 }

@@ -80,7 +80,7 @@ pub(super) fn flood(lab: &Lab, cpu: usize, target: &Namespace, args: &[String]) 
     let arrived = || Ok(received(target)?.saturating_sub(before) >= ARRIVED);
     if !watch(&mut [&mut flood], PATIENCE, arrived)? {
         let seconds = PATIENCE.as_secs();
-        return Err(Failure::new(format!("the flood did not arrive within {seconds} s")));
+        return Err(Failure::new(format!("no packet of the flood arrived within {seconds} s")));
     }
     Ok(flood)
 }

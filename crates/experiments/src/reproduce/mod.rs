@@ -39,11 +39,12 @@ pub use plugins::Args as PluginsArgs;
 /// The papers whose experiments can be repeated.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// The gateway's experiment: quotas in user space and in the kernel, under attack
+    /// The eQUIC paper: quotas in user space and in the kernel, under attack
     Gateway(gateway::Args),
     /// "QUIC on the Highway": the effect of buffers, offloads and AES instructions on QUIC and TCP
     Highway(highway::Args),
-    /// nsQUIC: QUIC against TCP in virtual time, over bandwidth, delay, loss, size and number of nodes
+    /// The nsQUIC thesis: QUIC compared with TCP in virtual time, for different rates, delays,
+    /// losses, sizes and numbers of nodes
     Nsquic(nsquic::Args),
     /// "The Case for Protocol Plugins": the effect of plugins that a server pushes
     Plugins(plugins::Args),
@@ -55,10 +56,11 @@ pub(crate) struct OutputOptions {
     /// Print the result as JSON (schema equic.reproduce.PAPER/1)
     #[arg(long)]
     json: bool,
-    /// Print the tables as Markdown
+    /// Print the tables in Markdown
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
-    /// Put the tables into this file, between its lines `<!-- results: begin -->` and `... end -->`
+    /// Write the tables into this Markdown file, between its lines `<!-- results: begin -->` and
+    /// `<!-- results: end -->`
     #[arg(long, value_name = "FILE")]
     readme: Option<PathBuf>,
 }

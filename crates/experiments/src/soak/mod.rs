@@ -53,14 +53,13 @@ const SETTLE: Duration = Duration::from_secs(30);
 /// checks that connections survive and nothing is left behind.
 #[derive(clap::Args)]
 #[command(
-    after_help = "The exit code is 1 if a check fails. On a busy machine, the test continues for up to four \
-                  times its duration, until the flood has come from the planned number of sources."
+    after_help = "The exit code is 1 if a check fails. On a busy machine, the test continues for up to four times the given duration, until the flood has sent packets from the planned number of sources."
 )]
 pub struct Args {
-    /// Duration, from 20s to an hour
+    /// Duration of the test, from 20s to 1h
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "10m")]
     duration: Duration,
-    /// Number of forged sources of the flood [default: 10,000,000 in 10 minutes]
+    /// Number of forged source addresses of the flood [default: 10,000,000 in 10 minutes]
     #[arg(long, value_name = "N")]
     sources: Option<u64>,
     /// Print the result as JSON (schema equic.lab.soak/1)
@@ -113,7 +112,7 @@ pub fn run(args: &Args) -> Result {
     if failed.is_empty() {
         Ok(())
     } else {
-        Err(Failure::because("the soak failed", failed.join(", ")))
+        Err(Failure::because("these checks of the soak test failed", failed.join(", ")))
     }
 }
 
@@ -132,7 +131,12 @@ fn soak(args: &Args) -> Result<Outcome> {
     end(stage, &ledger, &mut checks)?;
     lab.close()?;
     let left = before.left_over()?;
-    check(&mut checks, "no BPF program, map or link left", left.is_empty(), or_none(&left));
+    check(
+        &mut checks,
+        "no BPF program, map or link was left over",
+        left.is_empty(),
+        or_none(&left),
+    );
     let trends: Vec<(String, Unit, Trend)> =
         watcher.series.iter().map(|one| (one.name.clone(), one.unit, one.trend())).collect();
     for (name, unit, trend) in &trends {
@@ -141,12 +145,12 @@ fn soak(args: &Args) -> Result<Outcome> {
             Unit::Descriptors => format!("{value:.1}"),
         };
         let found = format!(
-            "{}, grew by {} (allowed: {})",
+            "median {}, growth {} (permitted: {})",
             text(trend.median),
             text(trend.growth),
             text(trend.allowed)
         );
-        check(&mut checks, &format!("flat: {name}"), trend.flat, found);
+        check(&mut checks, &format!("no growth: {name}"), trend.flat, found);
     }
     Ok(Outcome {
         passed: checks.iter().all(|check| check.passed),
@@ -176,8 +180,8 @@ impl Watcher {
             ("memory of the gateway", Unit::Bytes),
             ("memory of the server", Unit::Bytes),
             ("kernel memory of the maps", Unit::Bytes),
-            ("descriptors of the gateway", Unit::Descriptors),
-            ("descriptors of the server", Unit::Descriptors),
+            ("file descriptors of the gateway", Unit::Descriptors),
+            ("file descriptors of the server", Unit::Descriptors),
         ];
         Ok(Watcher {
             begun: Instant::now(),
@@ -260,7 +264,7 @@ impl Watcher {
         let found = format!("{} evicted", number::count(tallies.sources_evicted));
         check(
             checks,
-            "the table of sources was full",
+            "the table of sources overflowed",
             pressed && tallies.sources_evicted > 0,
             found,
         );
@@ -274,11 +278,11 @@ fn end(mut stage: SoakStage<'_>, ledger: &Ledger, checks: &mut Vec<Check>) -> Re
         server.groups.iter().try_for_each(clients::Group::await_open)?;
     }
     let truth = stage.open();
-    agree(&stage, truth, "counts match the clients", checks)?;
+    agree(&stage, truth, "connection counts equal those of the clients", checks)?;
     stage.close_clients()?;
     let lost = ledger.lost();
     check(checks, "no connection was lost", lost.is_empty(), or_none(&lost));
-    agree(&stage, 0, "counts are 0 at the end", checks)?;
+    agree(&stage, 0, "connection counts are 0 at the end", checks)?;
     let rows = stage.control.ledgers()?;
     let servers = stage.end()?;
     let mut wrong = Vec::new();
@@ -289,7 +293,7 @@ fn end(mut stage: SoakStage<'_>, ledger: &Ledger, checks: &mut Vec<Check>) -> Re
             wrong.push(format!("process {pid}: ledger {counted:?}, server {stats}"));
         }
     }
-    check(checks, "ledgers match the counts of the servers", wrong.is_empty(), or_none(&wrong));
+    check(checks, "ledgers equal the counts of the servers", wrong.is_empty(), or_none(&wrong));
     Ok(())
 }
 
@@ -346,8 +350,7 @@ fn tell(outcome: &Outcome) -> Result {
     output::table(&table)?;
     let churn = &outcome.churn;
     output::line(format_args!(
-        "in {}: {} connections, {} requests; {} servers killed, second gateway started {} and ended {} \
-         times, {} settings and {} lists changed, interface down {} times, MTU changed {} times",
+        "the test took {} and made {} connections and {} requests; it killed {} servers, started a second gateway {} times and ended it {} times, changed {} settings and {} lists, took the interface down {} times, and changed the MTU {} times",
         number::seconds(outcome.seconds),
         number::count(outcome.connections),
         number::count(outcome.requests),

@@ -75,7 +75,7 @@ pub(super) fn memory_of(maps: &[u64]) -> Result<u64> {
 fn bpftool(args: &[&str]) -> Result<Vec<Value>> {
     let failed = |why: String| {
         Failure::because(format_args!("`bpftool {}`", args.join(" ")), why)
-            .help("Debian's package is bpftool: `make setup` installs it")
+            .help("on Debian, install the package bpftool, or run `make setup`")
     };
     let mut attempts = 0;
     loop {

@@ -97,7 +97,7 @@ pub(super) fn resident(pid: u32) -> Result<u64> {
         .find_map(|line| line.strip_prefix("VmRSS:"))
         .and_then(|rest| rest.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok())
         .map(|kib| kib * 1024)
-        .ok_or_else(|| Failure::new(format!("{path} has no VmRSS")))
+        .ok_or_else(|| Failure::new(format!("{path} has no line VmRSS")))
 }
 
 /// Returns the number of open descriptors of a process.

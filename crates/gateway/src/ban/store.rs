@@ -70,13 +70,18 @@ pub fn load(path: &Path) -> Result<Vec<Kept>, StoreError> {
     let document: Document =
         serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))?;
     if document.schema != SCHEMA {
-        return Err(failed(format!("its schema is `{}`, not `{SCHEMA}`", document.schema)));
+        return Err(failed(format!(
+            "the file has the schema `{}` instead of `{SCHEMA}`",
+            document.schema
+        )));
     }
     let odd = document.bans.iter().find(|one| {
         one.prefix != one.prefix.trunc() || crate::config::check_mapped(one.prefix).is_err()
     });
     match odd {
-        Some(one) => Err(failed(format!("{} cannot be a banned prefix", one.prefix))),
+        Some(one) => {
+            Err(failed(format!("the file contains {}, which is not a valid prefix", one.prefix)))
+        }
         None => Ok(document.bans),
     }
 }
@@ -108,7 +113,7 @@ pub fn save(path: &Path, bans: Vec<Kept>) -> Result<(), StoreError> {
 /// Fails if the file cannot be renamed.
 pub fn set_aside(path: &Path) -> Result<PathBuf, StoreError> {
     let failed = |error: io::Error| StoreError {
-        doing: "cannot set aside",
+        doing: "cannot rename",
         path: path.to_owned(),
         why: error.to_string(),
     };
@@ -123,7 +128,7 @@ pub fn set_aside(path: &Path) -> Result<PathBuf, StoreError> {
         }
     }
     let why = format!(
-        "there are already {MOST_ASIDE} such files (`.unread-1` and so on): remove those that you do not need"
+        "there are already {MOST_ASIDE} unreadable ban files (named `.unread-1` and so on): remove those that you do not need"
     );
     Err(failed(io::Error::other(why)))
 }

@@ -67,7 +67,7 @@ pub(super) fn check(config: &Config) -> Vec<Complaint> {
     let known = abi::EQUIC_MAX_SERVICES as usize;
     if config.services.is_empty() || config.services.len() > known {
         let message = format!(
-            "there are {} services, but a gateway has 1 to {known}: write a [[service]] for each",
+            "there are {} services, but a gateway needs 1 to {known}: write one table [[service]] for each service",
             config.services.len()
         );
         let path = vec![Step::Key("service")];
@@ -87,7 +87,9 @@ pub(super) fn check(config: &Config) -> Vec<Complaint> {
     for (index, net) in config.deny.iter().enumerate() {
         if config.allow.contains(net) {
             let path = vec![Step::Key("deny"), Step::Index(index)];
-            let message = format!("{net} is on both lists, `deny` and `allow`");
+            let message = format!(
+                "{net} is on both the deny list and the allow list: remove one of the entries"
+            );
             all.push(Complaint::new(path, "deny".to_owned(), message));
         }
     }
@@ -170,16 +172,22 @@ fn check_gateway(gateway: &GatewayConfig) -> Vec<Wrong> {
     }
     note("lease", check_lease(gateway.lease));
     if let Some(pin) = gateway.pin.as_ref().filter(|pin| !pin.starts_with('/') || pin.len() > 120) {
-        note("pin", Err(format!("`{pin}` is not an absolute path of at most 120 bytes")));
+        note(
+            "pin",
+            Err(format!("`{pin}` is not usable: write an absolute path of at most 120 bytes")),
+        );
     }
     for (index, name) in gateway.interfaces.iter().enumerate() {
         // An interface's alternative name can have up to 127 bytes, which is longer than an
         // ordinary name.
         if name.is_empty() || name.len() > 127 || name.contains(['/', ' ', '\0']) {
-            note("interfaces", Err(format!("`{name}` is not the name of an interface")));
+            note("interfaces", Err(format!("`{name}` is not a valid name of a network interface")));
         }
         if gateway.interfaces[..index].contains(name) {
-            note("interfaces", Err(format!("`{name}` is listed twice")));
+            note(
+                "interfaces",
+                Err(format!("the interface `{name}` is listed twice: remove one of the entries")),
+            );
         }
     }
     all
@@ -225,7 +233,7 @@ fn check_ban(ban: &BanConfig) -> Vec<Wrong> {
     note("forgive_after", range(ban.forgive_after, seconds(1, 3_650 * DAY), shown));
     note("sources", range(ban.sources, 16..=1 << 24, |v| v.to_string()));
     if ban.reasons.is_empty() {
-        note("reasons", Err("without reasons no source is ever banned: remove [ban]".to_owned()));
+        note("reasons", Err("the list of reasons is empty, so no source is ever banned: add a reason, or remove the table [ban]".to_owned()));
     }
     for reason in &ban.reasons {
         if NEVER_COUNTED.contains(reason) {
@@ -239,7 +247,7 @@ fn check_ban(ban: &BanConfig) -> Vec<Wrong> {
             note(
                 "reasons",
                 Err(format!(
-                    "`{reason}` limits many sources together, so it cannot count against one of them"
+                    "`{reason}` limits many sources together, so it cannot count towards the ban of a single source"
                 )),
             );
         }
@@ -261,7 +269,8 @@ fn check_service(service: &ServiceConfig) -> Vec<Wrong> {
         all.push(("name", message));
     }
     if service.listen.is_empty() {
-        let message = "a service needs an address or a port: write for example listen = [\"443\"]";
+        let message =
+            "a service needs a port or an address: write, for example, listen = [\"443\"]";
         all.push(("listen", message.to_owned()));
     }
     all.extend(check_limits(service));
@@ -284,21 +293,22 @@ pub(super) fn check_limits(service: &ServiceConfig) -> Vec<Wrong> {
     }
     if !service.retry_above.is_off() && service.retry_above.burst() < 2 {
         // While Retry is on, each new connection takes two units from the bucket of `retry_above`.
-        let message = "with a burst of 1 every client would exceed the rate: write 2 or more, for \
-                       example `500/s` or `10/s burst 20`";
+        let message = "with a burst of 1, every client would exceed the rate: use a burst of 2 or more, for example `500/s` or `10/s burst 20`";
         all.push(("retry_above", message.to_owned()));
     }
     let bytes = service.bytes_per_source;
     if !bytes.is_off() && bytes.burst() < LARGEST_USUAL_PACKET {
         let message = format!(
-            "a burst of {} bytes would refuse every larger packet: write a burst of \
-             {LARGEST_USUAL_PACKET} or more, for example `10MB/s burst 64KiB`",
+            "with a burst of {} bytes, the gateway would refuse every larger packet: use a burst of {LARGEST_USUAL_PACKET} bytes or more, for example `10MB/s burst 64KiB`",
             bytes.burst()
         );
         all.push(("bytes_per_source", message));
     }
     if !bytes.is_off() && bytes.units_per_second() < SLOWEST_BYTES {
-        let message = format!("{} is out of range: {SLOWEST_BYTES}/s or more", bytes.of_bytes());
+        let message = format!(
+            "{} is out of range: the rate must be {SLOWEST_BYTES} bytes per second or more",
+            bytes.of_bytes()
+        );
         all.push(("bytes_per_source", message));
     }
     all
@@ -312,16 +322,18 @@ const SLOWEST_BYTES: f64 = 64.0;
 
 fn check_name(name: &str, dots: bool) -> Result<(), String> {
     if name.is_empty() {
-        return Err("has no name: write one of 1 to 31 letters, digits, `-`, `_`".to_owned());
+        return Err("the name is missing: write 1 to 31 letters, digits, `-`, `_`".to_owned());
     }
     let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_' || (dots && b == b'.');
     if name.len() > 31 || !name.bytes().all(fits) {
         let dot = if dots { ", `.`" } else { "" };
-        return Err(format!("`{name}` is not a name: 1 to 31 letters, digits, `-`, `_`{dot}"));
+        return Err(format!(
+            "`{name}` is not a valid name: write 1 to 31 letters, digits, `-`, `_`{dot}"
+        ));
     }
     if !dots && (name == "gateway" || name.bytes().all(|b| b.is_ascii_digit())) {
         return Err(format!(
-            "`{name}` cannot be a service's name, because it has another meaning in settings"
+            "`{name}` cannot be a service's name, because this word has another meaning in settings: choose another name"
         ));
     }
     Ok(())

@@ -342,7 +342,7 @@ impl Setting {
     pub fn parse_pair(text: &str) -> Result<Setting, ConfigError> {
         let (key, value) = text.split_once('=').ok_or_else(|| ConfigError::Invalid {
             key: text.trim().to_owned(),
-            message: "a setting is written KEY=VALUE, for example max_connections=100".to_owned(),
+            message: "write a setting as KEY=VALUE, for example max_connections=100".to_owned(),
         })?;
         Setting::parse(key, value)
     }
@@ -392,7 +392,7 @@ impl Setting {
         match self.value.as_str() {
             "true" | "on" | "yes" | "1" => Ok(true),
             "false" | "off" | "no" | "0" => Ok(false),
-            other => Err(self.invalid(format!("`{other}` is not `true` or `false`"))),
+            other => Err(self.invalid(format!("`{other}` is not valid: write `true` or `false`"))),
         }
     }
 

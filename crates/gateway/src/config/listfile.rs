@@ -48,7 +48,10 @@ pub(super) fn parse_at_most(most: usize, text: &[u8]) -> Result<Vec<IpNet>, Conf
         let shown = String::from_utf8_lossy(&line[..line.len().min(64)]);
         let go_on = match parse_prefix(&shown) {
             Ok(_) if prefixes.len() >= most => {
-                complain(index + 1, format!("more than {most} prefixes"));
+                complain(
+                    index + 1,
+                    format!("the list has more than {most} prefixes, which is the maximum"),
+                );
                 false
             }
             Ok(prefix) if line.len() <= 64 => {
@@ -73,8 +76,7 @@ pub(super) fn parse_at_most(most: usize, text: &[u8]) -> Result<Vec<IpNet>, Conf
 pub fn read_list(path: &Path) -> Result<Vec<IpNet>, ConfigError> {
     let text = read_text(path)?;
     if text.trim_ascii().is_empty() {
-        let message = "is empty, so it may still be being written: write a comment (`# empty`) \
-                       into a list without prefixes, and replace list files by renaming";
+        let message = "the list file is empty, so another process may still be writing it: put a comment (`# empty`) into a list without prefixes, and replace list files by renaming a new file";
         return Err(ConfigError::problems(Some(path), vec![Problem::of("", message)]));
     }
     parse_list(&text).map_err(|error| error.in_file(path))
@@ -99,7 +101,9 @@ impl Config {
             let mut problems = Vec::new();
             for prefix in prefixes {
                 if *all.entry(prefix).or_insert(action) != action {
-                    let message = format!("{prefix} is on both lists, `deny` and `allow`");
+                    let message = format!(
+                        "{prefix} is on both the deny list and the allow list: remove one of the entries"
+                    );
                     problems.push(Problem::of(from, message));
                 }
             }
@@ -140,7 +144,7 @@ impl Config {
             Problem::of(
                 "gateway.acl_entries",
                 format!(
-                    "{most} IPv{family} entries do not fit into {}: raise it to {most} or more",
+                    "the lists have {most} IPv{family} entries, but there is only room for {}: increase this setting to {most} or more",
                     self.gateway.acl_entries
                 ),
             )

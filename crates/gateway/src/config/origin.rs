@@ -95,16 +95,16 @@ impl ListFile {
     /// Returns a message for the operator that says what is invalid.
     pub fn check(&self) -> Result<(), String> {
         if self.file.as_os_str().is_empty() {
-            return Err("names no file: write file = \"...\"".to_owned());
+            return Err("the file is missing: write file = \"...\"".to_owned());
         }
         if self.is_plain() {
             return Err(
-                "has neither `asn` nor `country`: for a list of prefixes, write only its path"
+                "the table has neither `asn` nor `country`: add one of them, or, for a plain list of prefixes, write only the path of the file"
                     .to_owned(),
             );
         }
         match self.country.iter().find(|text| code(text).is_none()) {
-            Some(text) => Err(bad(text, "the code of a country, two letters (ISO 3166-1)")),
+            Some(text) => Err(bad(text, "a country code of two letters (ISO 3166-1)")),
             None => Ok(()),
         }
     }
@@ -170,7 +170,7 @@ impl ListFile {
         }
         lines.done()?;
         if found.is_empty() {
-            let message = format!("nothing in it is of {}", self.meant());
+            let message = format!("the file contains no prefix of {}", self.meant());
             return Err(ConfigError::problems(None, vec![Problem::of("", message)]));
         }
         Ok(IpNet::aggregate(&found))
@@ -185,15 +185,18 @@ impl ListFile {
 
     fn can_choose(&self, layout: &Layout, known: &Locations) -> Result<(), String> {
         if !self.asn.is_empty() && !layout.says_asn() {
-            return Err("the file has no AS numbers".to_owned());
+            return Err("the file has no column of AS numbers: remove `asn`, or use another file"
+                .to_owned());
         }
         if !self.country.is_empty() && !layout.says_country() {
-            return Err("the file has no countries".to_owned());
+            return Err(
+                "the file has no column of countries: remove `country`, or use another file"
+                    .to_owned(),
+            );
         }
         if !self.country.is_empty() && layout.needs_locations() && known.is_empty() {
             return Err(
-                "the file names countries by geoname_id: set `locations`, too, for example \
-                        GeoLite2-Country-Locations-en.csv"
+                "the file names countries by geoname_id: set `locations` to the file with their countries, for example GeoLite2-Country-Locations-en.csv"
                     .to_owned(),
             );
         }
@@ -259,8 +262,9 @@ impl<'a> Lines<'a> {
             }
             match std::str::from_utf8(line) {
                 Ok(line) if line.len() <= LONGEST_LINE => return Some((index + 1, line)),
-                Ok(_) => self.complain(index + 1, format!("is longer than {LONGEST_LINE} bytes")),
-                Err(_) => self.complain(index + 1, "is not UTF-8".to_owned()),
+                Ok(_) => self
+                    .complain(index + 1, format!("the line is longer than {LONGEST_LINE} bytes")),
+                Err(_) => self.complain(index + 1, "the line is not UTF-8".to_owned()),
             }
         }
     }
@@ -446,7 +450,7 @@ fn delegated(line: &str) -> Result<Option<Row>, String> {
             let count: u32 = value.parse().map_err(|_| bad(value, "a number of addresses"))?;
             let last = count.checked_sub(1).and_then(|count| first.to_bits().checked_add(count));
             let last = last.ok_or_else(|| {
-                bad(value, "a number of addresses that fits after the start address")
+                bad(value, "a valid number of addresses, because the range would end beyond the last address")
             })?;
             Place::Range(first.into(), IpAddr::V4(last.into()))
         }
@@ -469,7 +473,8 @@ fn parse_locations(text: &[u8]) -> Result<Locations, ConfigError> {
             None => {
                 let named = |name| fields.iter().position(|field| *field == name);
                 columns = named("geoname_id").zip(named("country_iso_code"));
-                let wrong = "no header with `geoname_id` and `country_iso_code`";
+                let wrong =
+                    "the file has no header with the columns `geoname_id` and `country_iso_code`";
                 columns.map(drop).ok_or_else(|| wrong.to_owned())
             }
             Some((id, country)) => {
@@ -485,7 +490,10 @@ fn parse_locations(text: &[u8]) -> Result<Locations, ConfigError> {
             lines.complain(number, message);
         }
         if known.len() > LOCATIONS {
-            lines.complain(number, format!("more than {LOCATIONS} locations"));
+            lines.complain(
+                number,
+                format!("the file has more than {LOCATIONS} locations, which is the maximum"),
+            );
         }
         if columns.is_none() || known.len() > LOCATIONS {
             break;
@@ -500,11 +508,12 @@ fn split(line: &str, separator: char) -> Result<Vec<&str>, String> {
     let (mut fields, mut rest) = (Vec::new(), line);
     loop {
         if fields.len() >= COLUMNS {
-            return Err(format!("has more than {COLUMNS} columns"));
+            return Err(format!("the row has more than {COLUMNS} columns"));
         }
         let (field, after) = match rest.strip_prefix('"').filter(|_| separator == ',') {
             Some(quoted) => {
-                let end = closing(quoted).ok_or("a quote is not closed")?;
+                let end = closing(quoted)
+                    .ok_or("the row has an opening quote without a closing quote")?;
                 (&quoted[..end], &quoted[end + 1..])
             }
             None => rest.split_at(rest.find(separator).unwrap_or(rest.len())),
@@ -513,7 +522,11 @@ fn split(line: &str, separator: char) -> Result<Vec<&str>, String> {
         match after.strip_prefix(separator) {
             Some(next) => rest = next,
             None if after.is_empty() => return Ok(fields),
-            None => return Err("there is text after a closing quote".to_owned()),
+            None => {
+                return Err(
+                    "the row has text between a closing quote and the next separator".to_owned()
+                );
+            }
         }
     }
 }
@@ -531,10 +544,9 @@ fn closing(quoted: &str) -> Option<usize> {
 }
 
 fn field<'a>(fields: &[&'a str], at: usize) -> Result<&'a str, String> {
-    fields
-        .get(at)
-        .copied()
-        .ok_or_else(|| format!("has {} columns, but needs at least {}", fields.len(), at + 1))
+    fields.get(at).copied().ok_or_else(|| {
+        format!("the row has {} columns, but needs at least {}", fields.len(), at + 1)
+    })
 }
 
 fn address(fields: &[&str], at: usize) -> Result<IpAddr, String> {
@@ -591,7 +603,7 @@ fn range(first: IpAddr, last: IpAddr) -> Result<Box<dyn Iterator<Item = IpNet>>,
         (IpAddr::V6(first), IpAddr::V6(last)) if first <= last => {
             Ok(Box::new(Ipv6Subnets::new(first, last, 0).map(IpNet::V6)))
         }
-        _ => Err(format!("{first} to {last} is not a range")),
+        _ => Err(format!("{first} to {last} is not a valid range of addresses")),
     }
 }
 

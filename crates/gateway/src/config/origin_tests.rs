@@ -91,29 +91,38 @@ fn countries_by_location() {
     };
     assert_eq!(of("DE").unwrap(), ["192.0.2.0/24"]);
     assert_eq!(of("US").unwrap(), ["198.51.100.0/24"], "where it is registered");
-    assert!(of("FR").unwrap_err().to_string().contains("nothing in it is of FR"));
+    assert!(of("FR").unwrap_err().to_string().contains("the file contains no prefix of FR"));
     let missing = refused(&self::of(&[], &["DE"]), COUNTRIES);
     assert!(missing.contains("set `locations`"), "{missing}");
     let wrong = self::of(&[], &["DE"]).parse(COUNTRIES.as_bytes(), Some(b"id,code\n1,DE\n"));
-    assert!(wrong.unwrap_err().to_string().contains("1:1: no header with `geoname_id`"));
+    assert!(
+        wrong
+            .unwrap_err()
+            .to_string()
+            .contains("1:1: the file has no header with the columns `geoname_id`")
+    );
 }
 
 #[test]
 fn what_does_not_hold_is_told_by_line() {
     let one = of(&[64500], &[]);
     for (text, line, said) in [
-        ("", 0, "nothing in it is of AS64500"),
+        ("", 0, "the file contains no prefix of AS64500"),
         ("192.0.2.0/24\n", 1, "unknown format of the prefix table"),
-        ("network,country\n192.0.2.0/24,DE\n", 1, "the file has no AS numbers"),
-        (DELEGATED, 1, "the file has no AS numbers"),
+        ("network,country\n192.0.2.0/24,DE\n", 1, "the file has no column of AS numbers"),
+        (DELEGATED, 1, "the file has no column of AS numbers"),
         ("network,asn\n192.0.2.0/24,1\nnonsense,64500\n", 3, "`nonsense`"),
         ("network,asn\n192.0.2.0/24,x\n", 2, "`x` is not an AS number"),
         ("network,asn\n192.0.2.0/24\n", 2, "has 1 columns, but needs at least 2"),
-        ("network,asn\n\"192.0.2.0/24,64500\n", 2, "a quote is not closed"),
-        ("network,asn\n\"192.0.2.0/24\"x,64500\n", 2, "after a closing quote"),
-        ("192.0.2.0\t192.0.2.9\t64500\n192.0.2.9\t192.0.2.0\t1\n", 2, "is not a range"),
-        ("192.0.2.0\t192.0.2.9\t64500\n192.0.2.9\t2001:db8::\t1\n", 2, "is not a range"),
-        ("network,asn\n192.0.2.0/24,64501\n", 0, "nothing in it is of AS64500"),
+        ("network,asn\n\"192.0.2.0/24,64500\n", 2, "an opening quote without a closing quote"),
+        (
+            "network,asn\n\"192.0.2.0/24\"x,64500\n",
+            2,
+            "between a closing quote and the next separator",
+        ),
+        ("192.0.2.0\t192.0.2.9\t64500\n192.0.2.9\t192.0.2.0\t1\n", 2, "is not a valid range"),
+        ("192.0.2.0\t192.0.2.9\t64500\n192.0.2.9\t2001:db8::\t1\n", 2, "is not a valid range"),
+        ("network,asn\n192.0.2.0/24,64501\n", 0, "the file contains no prefix of AS64500"),
     ] {
         let error = refused(&one, text);
         let place = if line == 0 { String::new() } else { format!("{line}:1: ") };
@@ -121,8 +130,8 @@ fn what_does_not_hold_is_told_by_line() {
     }
     let country = of(&[], &["DE"]);
     for (row, said) in [
-        ("r|DE|ipv4|192.0.2.0|0|", "`0` is not a number of addresses that fits"),
-        ("r|DE|ipv4|255.255.255.0|257|", "`257` is not a number of addresses that fits"),
+        ("r|DE|ipv4|192.0.2.0|0|", "`0` is not a valid number of addresses"),
+        ("r|DE|ipv4|255.255.255.0|257|", "`257` is not a valid number of addresses"),
         ("r|DE|ipv6|2001:db8::|129|", "2001:db8::/129"),
         ("r|DE|ipv4|2001:db8::|32|", "`2001:db8::` is not ipv4"),
     ] {
@@ -164,9 +173,9 @@ fn a_configuration_names_them() {
     assert_eq!(json, r#"["a.txt",{"file":"asn.csv","asn":[64500],"country":["DE"]}]"#);
     assert_eq!(serde_json::from_str::<Vec<ListFile>>(&json).unwrap(), config.deny_files);
     for (files, said) in [
-        ("[{ asn = [1] }]", "names no file"),
+        ("[{ asn = [1] }]", "the file is missing"),
         ("[{ file = \"a\" }]", "has neither `asn` nor `country`"),
-        ("[{ file = \"a\", country = [\"Germany\"] }]", "`Germany` is not the code of a country"),
+        ("[{ file = \"a\", country = [\"Germany\"] }]", "`Germany` is not a country code"),
         ("[{ file = \"a\", asn = [-1] }]", "deny_files.asn"),
         ("[{ file = \"a\", asns = [1] }]", "did you mean `asn`?"),
         ("[7]", "a path, or a table"),

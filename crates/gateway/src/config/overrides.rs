@@ -89,10 +89,12 @@ pub(super) fn check(config: &Config, service: &ServiceConfig) -> Vec<(usize, Str
     for (number, own) in service.overrides.iter().enumerate() {
         let mut note = |message: String| all.push((number, message));
         if own.prefixes.is_empty() {
-            note("is for nobody: write for example prefixes = [\"203.0.113.0/24\"]".to_owned());
+            note("the override applies to no source: write, for example, prefixes = [\"203.0.113.0/24\"]".to_owned());
         }
         if own.limits_nothing() {
-            note("sets no limit: write for example max_connections = 500".to_owned());
+            note(
+                "the override sets no limit: write, for example, max_connections = 500".to_owned(),
+            );
         }
         for prefix in own.prefixes.iter().map(|prefix| canonical_prefix(prefix.trunc())) {
             if let Err(why) = types::check_mapped(prefix) {
@@ -104,13 +106,12 @@ pub(super) fn check(config: &Config, service: &ServiceConfig) -> Vec<(usize, Str
             };
             if prefix.prefix_len() > longest {
                 note(format!(
-                    "{prefix} is less than a source, which is a /{longest} (gateway.{key}): write \
-                     {}/{longest}",
+                    "{prefix} is smaller than a source, because all addresses of a /{longest} count as one source (gateway.{key}): write {}/{longest}",
                     cut(prefix, longest)
                 ));
             }
             if seen.contains(&prefix) {
-                note(format!("{prefix} is listed twice"));
+                note(format!("the prefix {prefix} is listed twice: remove one of the entries"));
             }
             seen.push(prefix);
         }

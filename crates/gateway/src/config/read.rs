@@ -231,7 +231,7 @@ impl Reader<'_> {
 
     fn services(&mut self, at: &At, value: &Spanned<DeValue<'_>>) -> Vec<ServiceConfig> {
         let DeValue::Array(list) = value.get_ref() else {
-            self.fail(at, value, "services are written [[service]], with two brackets".to_owned());
+            self.fail(at, value, "write services as [[service]], with double brackets".to_owned());
             return Vec::new();
         };
         let mut services = Vec::new();
@@ -292,7 +292,7 @@ impl Reader<'_> {
 
     fn overrides(&mut self, at: &At, value: &Spanned<DeValue<'_>>, all: &mut Vec<OverrideConfig>) {
         let DeValue::Array(list) = value.get_ref() else {
-            let message = "overrides are written [[service.override]], with two brackets";
+            let message = "write overrides as [[service.override]], with double brackets";
             return self.fail(at, value, message.to_owned());
         };
         for (index, value) in list.iter().enumerate() {
@@ -318,7 +318,7 @@ impl Reader<'_> {
         match value.get_ref() {
             DeValue::Table(table) => Some(table),
             _ => {
-                self.fail(at, value, format!("this is a table: write [{}]", at.shown));
+                self.fail(at, value, format!("this key is a table: write [{}]", at.shown));
                 None
             }
         }
@@ -386,7 +386,11 @@ impl Reader<'_> {
         let list = match value.get_ref() {
             DeValue::Array(list) => Some(list),
             _ => {
-                self.fail(at, value, "this is a list: write [...] around it".to_owned());
+                self.fail(
+                    at,
+                    value,
+                    "this key takes a list: write [...] around the value".to_owned(),
+                );
                 None
             }
         };

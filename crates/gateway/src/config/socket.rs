@@ -52,16 +52,22 @@ impl SocketConfig {
         // A socket address (`sun_path`) has 108 bytes, and the gateway first creates the socket
         // under a longer, temporary name.
         if !path.starts_with('/') || path.len() > 90 || path.contains('\0') {
-            wrong.push(("path", format!("`{path}` is not an absolute path of at most 90 bytes")));
+            wrong.push((
+                "path",
+                format!("`{path}` is not usable: write an absolute path of at most 90 bytes"),
+            ));
         }
         let octal = mode.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
         if !octal || !(3..=4).contains(&mode.len()) {
-            wrong.push(("mode", format!("`{mode}` is not a mode: write it as \"0660\"")));
+            wrong.push((
+                "mode",
+                format!("`{mode}` is not a file mode: write, for example, \"0660\""),
+            ));
         }
         for (key, value) in [("max_servers", self.max_servers), ("max_per_user", self.max_per_user)]
         {
             if !(1..=16).contains(&value) {
-                wrong.push((key, format!("{value} is out of range: 1 to 16")));
+                wrong.push((key, format!("{value} is out of range: write a number from 1 to 16")));
             }
         }
         wrong

@@ -150,10 +150,10 @@ fn errors_name_line_and_key() {
         ("[[service]]\nname = \"a\"\nlisten = [\"eth0\"]\n", 3, "192.0.2.1:443"),
         ("[[service]]\nname = \"a\"\nlisten = [70000]\n", 3, "port"),
         ("[[service]]\nname = \"a\"\nlisten = [\"0\"]\n", 3, "1 to 65535"),
-        ("[[service]]\nname = \"a\"\nlisten = []\n", 3, "needs an address or a port"),
-        ("[[service]]\nname = \"a b\"\nlisten = [\"443\"]\n", 2, "not a name"),
+        ("[[service]]\nname = \"a\"\nlisten = []\n", 3, "needs a port or an address"),
+        ("[[service]]\nname = \"a b\"\nlisten = [\"443\"]\n", 2, "not a valid name"),
         ("[[service]]\nname = \"gateway\"\nlisten = [\"443\"]\n", 2, "another meaning"),
-        ("[[service]]\nlisten = [\"443\"]\n", 1, "has no name"),
+        ("[[service]]\nlisten = [\"443\"]\n", 1, "the name is missing"),
         (
             "[[service]]\nname = \"a\"\nlisten = [\"443\"]\n[[service]]\nname = \"a\"\nlisten = [\"444\"]\n",
             5,
@@ -178,11 +178,11 @@ fn errors_name_line_and_key() {
         (
             "deny = [\"192.0.2.0/24\"]\nallow = [\"192.0.2.0/24\"]\n[[service]]\nname = \"a\"\nlisten = [\"443\"]\n",
             1,
-            "both lists",
+            "both the deny list and the allow list",
         ),
         ("deny = \n", 1, "string values must be quoted"),
         ("ban = 5\n", 1, "write [ban]"),
-        ("[service]\nname = \"a\"\n", 1, "two brackets"),
+        ("[service]\nname = \"a\"\n", 1, "double brackets"),
         ("[ban]\ntimes = 0\n", 2, "1 to 1000000000"),
         ("[ban]\nfor = \"2h\"\nmax = \"1h\"\n", 3, "less than `for`"),
         ("[ban]\ngrowth = nan\n", 2, "1 to 100"),
@@ -210,7 +210,7 @@ fn with_override(text: &str) -> String {
 #[test]
 fn overrides_that_do_not_hold_are_told_of() {
     let cases = [
-        ("max_connections = 5", 5, "write for example prefixes = "),
+        ("max_connections = 5", 5, "write, for example, prefixes = "),
         ("prefixes = [\"192.0.2.0/24\"]", 5, "sets no limit"),
         ("prefixes = [\"2001:db8::/80\"]\nmax_connections = 5", 5, "2001:db8::/64"),
         (
@@ -310,14 +310,14 @@ handshake_timeout = "1h"
         "6:1: gateway.nam: there is no such key; did you mean `name`?",
         "7:11: gateway.sources: 5 is out of range: 64 to 16777216",
         "8:9: gateway.lease: `1` is not",
-        "9:14: gateway.interfaces: `a/b` is not the name of an interface",
-        "9:14: gateway.interfaces: `eth0` is listed twice",
+        "9:14: gateway.interfaces: `a/b` is not a valid name of a network interface",
+        "9:14: gateway.interfaces: the interface `eth0` is listed twice",
         "10:11: gateway.dry_run: invalid type: string \"yes\", expected true or false",
         "11:1: duplicate key",
         "13:2: bann: there is no such key; did you mean `ban`?",
         "17:1: ban.tmes: there is no such key; did you mean `times`?",
         "18:10: ban.within: invalid type",
-        "19:21: ban.reasons: `nosuch` is not a reason",
+        "19:21: ban.reasons: there is no reason `nosuch`",
         "23:18: service.web.listen: `x` is not a port",
         "23:23: service.web.listen: `70000`",
         "24:1: service.web.max_conections: there is no such key; did you mean `max_connections`?",
@@ -382,13 +382,18 @@ fn list_files() {
     std::fs::write(&deny, "192.0.2.1\n192.0.2.1\n").unwrap();
     std::fs::write(&allow, "192.0.2.1\n").unwrap();
     let error = Config::read(&path).unwrap().listed().unwrap_err().to_string();
-    assert!(error.contains("192.0.2.1/32 is on both lists"), "{error}");
+    assert!(error.contains("192.0.2.1/32 is on both the deny list and the allow list"), "{error}");
     std::fs::write(&allow, "192.0.2.3\n").unwrap();
     let mut config = Config::read(&path).unwrap();
     assert_eq!(config.listed().unwrap().len(), 3);
     config.gateway.acl_entries = 2;
     let error = config.listed().unwrap_err().to_string();
-    assert!(error.contains("gateway.acl_entries: 3 IPv4 entries do not fit into 2"), "{error}");
+    assert!(
+        error.contains(
+            "gateway.acl_entries: the lists have 3 IPv4 entries, but there is only room for 2"
+        ),
+        "{error}"
+    );
     assert!(
         read_list(&folder.path().join("none")).unwrap_err().to_string().contains("cannot read")
     );
@@ -429,7 +434,7 @@ fn settings() {
         ("enabled", "maybe", "true"),
         ("handshake_timeout", "1h", "out of range"),
         ("bytes_per_source", "1000/s", "burst of 1000 bytes"),
-        ("bytes_per_source", "63/s burst 64KiB", "64/s or more"),
+        ("bytes_per_source", "63/s burst 64KiB", "64 bytes per second or more"),
         ("lease", "1ns", "out of range"),
         ("web.lease", "1s", "no setting `web.lease`"),
         ("gateway.policy", "new", "no setting"),
@@ -505,7 +510,7 @@ fn prefix_of_all_mapped_addresses_is_refused() {
         assert_eq!(parse_prefix(text).unwrap().to_string(), text, "next to the mapped addresses");
     }
     for text in ["::ffff:192.0.2.1/120", "::ffff:0:1/96", "::1/0"] {
-        assert!(parse_prefix(text).unwrap_err().to_string().contains("bits behind"), "{text}");
+        assert!(parse_prefix(text).unwrap_err().to_string().contains("bits after"), "{text}");
     }
 }
 

@@ -175,7 +175,7 @@ pub enum Proof {
 
 named!(
     Proof,
-    "a proof: `connection`, or `none` where source addresses cannot be forged",
+    "a proof: write `connection`, or `none` on a network where source addresses cannot be forged",
     Connection = "connection",
     None = "none"
 );
@@ -293,12 +293,12 @@ pub fn parse_prefix(text: &str) -> Result<IpNet, QuantityError> {
         IpNet::from(addr)
     } else {
         whole.parse::<IpNet>().map_err(|_| {
-            wrong(whole, "an address or prefix: write for example `192.0.2.7`, `192.0.2.0/24` or `2001:db8::/32`")
+            wrong(whole, "an address or prefix: write, for example, `192.0.2.7`, `192.0.2.0/24` or `2001:db8::/32`")
         })?
     };
     if net != net.trunc() {
         let expected = format!(
-            "a prefix, bits behind /{} are set: write {} or {}",
+            "a prefix, because bits after the first {} are set: write {} or {}",
             net.prefix_len(),
             net.trunc(),
             net.addr()
@@ -318,8 +318,7 @@ pub(crate) fn check_mapped(net: IpNet) -> Result<(), String> {
     if !(81..=96).contains(&v6.prefix_len()) || !v6.contains(&MAPPED) {
         return Ok(());
     }
-    Err("a prefix that can be listed, because it covers all IPv4-mapped addresses: leave it out, because no packet has \
-         such a source, or write 0.0.0.0/0 if you mean every IPv4 address"
+    Err("a prefix that can be listed, because it covers all IPv4-mapped addresses, from which no packet comes: remove it, or write 0.0.0.0/0 if you mean every IPv4 address"
         .to_owned())
 }
 
@@ -379,7 +378,7 @@ pub(super) mod or_off {
             "off" => Ok(None),
             text => text.parse().map(Some).map_err(|_| {
                 de::Error::custom(format_args!(
-                    "`{text}` is not an address and port (`127.0.0.1:9433`, `[::1]:9433`) or `off`"
+                    "`{text}` is not valid: write an address and port (`127.0.0.1:9433`, `[::1]:9433`), or `off`"
                 ))
             }),
         }

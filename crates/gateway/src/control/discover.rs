@@ -52,8 +52,7 @@ impl OtherRelease {
     /// Returns a line that describes the gateway.
     pub fn describe(&self) -> String {
         format!(
-            "program {} on {}: a gateway of another release (interface version {}, and this command uses version {}); \
-             use the command of that release",
+            "program {} on {} is a gateway of another release of eQUIC (its interface has version {}, but this command needs version {}): use the command of that release",
             self.program_id,
             place(&self.interfaces),
             self.version,

@@ -127,7 +127,7 @@ impl Control {
     fn write_service(&self, index: usize, new: abi::equic_service) {
         assert!(
             index < abi::EQUIC_MAX_SERVICES as usize,
-            "the array of services has no such element"
+            "the index of the service is outside the array of services"
         );
         // SAFETY: `index` is inside the array, as the assertion has just checked. The XDP program
         // does not read the element, because no listener refers to it.

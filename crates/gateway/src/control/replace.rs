@@ -239,12 +239,12 @@ impl Control {
             if !change.before.contains_key(prefix)
                 && let Err(error) = self.forget_if(*prefix, |_| true)
             {
-                tracing::warn!(%error, %prefix, "removing a new list entry");
+                tracing::warn!(%error, %prefix, "cannot remove a new list entry while undoing a failed change");
             }
         }
         for (prefix, entry) in &change.before {
             if let Err(error) = self.put(*prefix, entry) {
-                tracing::warn!(%error, %prefix, "restoring a list entry");
+                tracing::warn!(%error, %prefix, "cannot restore an old list entry while undoing a failed change");
             }
         }
     }

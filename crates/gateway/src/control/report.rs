@@ -183,7 +183,7 @@ impl Control {
     }
 
     fn no_report(&self) -> Error {
-        let why = "it has no map `equic_report`".to_owned();
+        let why = "the program has no map `equic_report`".to_owned();
         Error::ForeignProgram { program: self.program, why }
     }
 }

@@ -255,7 +255,7 @@ impl GatewayBinding {
             Ok(())
         };
         if let Err(error) = read() {
-            tracing::debug!(%error, "reading the gateway's settings");
+            tracing::debug!(%error, "cannot read the gateway's settings");
         }
         Some(FRESH)
     }
@@ -295,7 +295,7 @@ impl GatewayBinding {
             }
         };
         count.unwrap_or_else(|error| {
-            tracing::debug!(%error, "counting a source's connections in other processes");
+            tracing::debug!(%error, "cannot count a source's connections in other processes");
             0
         })
     }

@@ -45,24 +45,29 @@ impl fmt::Display for JoinEvent {
         match self {
             JoinEvent::Lost { gateway } => write!(
                 f,
-                "gateway `{gateway}` has ended: the kernel does not enforce this server's quotas until the server joins the next gateway"
+                "gateway `{gateway}` has ended: the kernel does not enforce this server's quotas until the server has joined another gateway"
             ),
             JoinEvent::Unreachable { gateway, why } => {
-                write!(f, "gateway `{gateway}` has ended, and the next one cannot be joined: {why}")
+                write!(
+                    f,
+                    "gateway `{gateway}` has ended, and this server cannot join another one: {why}"
+                )
             }
             JoinEvent::Joined { gateway, unheard, connections, carried, missing } => {
                 let unheard = unheard.as_secs_f64();
-                write!(f, "joined gateway `{gateway}` after {unheard:.1} s without one; ")?;
+                write!(f, "joined gateway `{gateway}` after {unheard:.1} s without a gateway; ")?;
                 match carried {
-                    true if *connections == 1 => write!(f, "1 open connection is counted there")?,
-                    true => write!(f, "{connections} open connections are counted there")?,
-                    false => write!(f, "connections that were already open are not counted there")?,
+                    true if *connections == 1 => write!(f, "the gateway counts 1 open connection")?,
+                    true => write!(f, "the gateway counts {connections} open connections")?,
+                    false => {
+                        write!(f, "the gateway does not count connections that were opened before")?
+                    }
                 }
                 if !missing.is_empty() {
                     let missing = missing.join("`, `");
                     write!(
                         f,
-                        "; it has no service `{missing}`, whose connections are not counted"
+                        "; it has no service `{missing}`, so connections of this service are not counted"
                     )?;
                 }
                 Ok(())
@@ -168,8 +173,8 @@ mod tests {
         };
         assert_eq!(
             told(1, 37_356),
-            "joined gateway `web` after 37.4 s without one; 1 open connection is counted there"
+            "joined gateway `web` after 37.4 s without a gateway; the gateway counts 1 open connection"
         );
-        assert!(told(2, 0).ends_with("; 2 open connections are counted there"));
+        assert!(told(2, 0).ends_with("; the gateway counts 2 open connections"));
     }
 }

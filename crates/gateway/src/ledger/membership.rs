@@ -308,7 +308,7 @@ impl Drop for Membership {
         }
         // If emptying the slot fails, the lease expires later and the gateway removes the ledger.
         if let Err(error) = self.places.empty(self.slot(), self.ledger_id()) {
-            tracing::debug!(%error, "leaving the gateway");
+            tracing::debug!(%error, "cannot leave the gateway properly");
         }
     }
 }

@@ -72,7 +72,7 @@ struct Inner {
 
 /// The thread that finds the next gateway.
 #[derive(Debug)]
-#[expect(dead_code, reason = "threads that end when they are dropped")]
+#[expect(dead_code, reason = "the threads end when this value is dropped")]
 enum Follower {
     Place(Periodic),
     Socket(crate::socket::client::SocketKeeper),
@@ -319,7 +319,7 @@ fn heartbeat(core: &Arc<LedgerState>) -> Result<Periodic> {
         if let BindingKind::Placed(membership) = &binding.kind
             && let Err(error) = membership.renew()
         {
-            tracing::warn!(%error, "the gateway does not count this server's connections");
+            tracing::warn!(%error, "the gateway cannot count this server's connections");
         }
         let fresh = binding.refresh().unwrap_or(Duration::from_secs(15));
         Duration::from_nanos(binding.lease_ns() / 4).clamp(Duration::from_millis(5), fresh)

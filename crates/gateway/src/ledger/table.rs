@@ -153,7 +153,7 @@ impl Memory {
     fn take_one(&self, slot: Slot) -> u32 {
         let meta = self.meta(slot);
         let now = meta.load(Relaxed);
-        debug_assert!(now as u32 != 0, "a connection was closed that was not counted");
+        debug_assert!(now as u32 != 0, "a connection was closed that had not been counted");
         match now as u32 {
             0 => 0,
             1 => {
@@ -202,7 +202,11 @@ struct Locked<'a> {
 
 impl Table {
     pub(crate) fn new(memory: Arc<Memory>, keying: Keying) -> Table {
-        assert_eq!(memory.buckets, keying.buckets(), "the table's size is the hash's");
+        assert_eq!(
+            memory.buckets,
+            keying.buckets(),
+            "the table and its hash function must have the same size"
+        );
         Table { memory, keying, locks: (0..STRIPES).map(|_| Mutex::new(())).collect() }
     }
 

@@ -72,7 +72,10 @@ pub(crate) fn join(who: &JoinTarget) -> Result<(GatewayBinding, Option<u32>)> {
             Err(error) => return Err(error),
             Ok(JoinAnswer::Joined(binding, service)) => return Ok((*binding, service)),
             Ok(JoinAnswer::Kept(..)) => {
-                return Err(strange(path, "it kept a ledger that the request did not name"));
+                return Err(strange(
+                    path,
+                    "the answer keeps a ledger that the request did not name",
+                ));
             }
         }
     }
@@ -81,7 +84,7 @@ pub(crate) fn join(who: &JoinTarget) -> Result<(GatewayBinding, Option<u32>)> {
 fn strange(path: &Path, what: &str) -> Error {
     refused(
         path,
-        format!("the process that listens there is not a gateway of this release ({what})"),
+        format!("the process that listens at this path is not a gateway of this release ({what})"),
         false,
     )
 }
@@ -94,10 +97,15 @@ fn dial(path: &Path) -> Result<OwnedFd> {
     unix::dial(path, PATIENCE).map_err(|source| match source.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => refused(
             path,
-            "this user may not open the socket: check its owner, group and mode".to_owned(),
+            "this user may not open the socket: check the socket's owner, group and mode"
+                .to_owned(),
             false,
         ),
-        Some(libc::EAGAIN) => refused(path, "too many connections are waiting".to_owned(), true),
+        Some(libc::EAGAIN) => refused(
+            path,
+            "too many connections are waiting at the socket: try again later".to_owned(),
+            true,
+        ),
         _ => Error::NoGatewaySocket { path: path.to_owned(), source },
     })
 }
@@ -118,7 +126,7 @@ fn ask(who: &JoinTarget, ledger: u32) -> Result<JoinAnswer> {
             unix::receive(&link, &mut buffer).map_err(failed)?
         }
         Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
-            return Err(refused(path, "it does not answer".to_owned(), true));
+            return Err(refused(path, "the gateway does not answer".to_owned(), true));
         }
         other => other.map_err(failed)?,
     };
@@ -130,10 +138,14 @@ fn ask(who: &JoinTarget, ledger: u32) -> Result<JoinAnswer> {
         },
         Bad::Version { protocol, .. } => strange(
             path,
-            &format!("it speaks version {protocol} of the socket's protocol, not {PROTOCOL}"),
+            &format!(
+                "the process speaks version {protocol} of the socket's protocol, not {PROTOCOL}"
+            ),
         ),
-        Bad::Foreign if length == 0 => refused(path, "it closed the connection".to_owned(), true),
-        Bad::Foreign => strange(path, "it sent an invalid answer"),
+        Bad::Foreign if length == 0 => {
+            refused(path, "the gateway closed the connection".to_owned(), true)
+        }
+        Bad::Foreign => strange(path, "the process sent an invalid answer"),
     })?;
     match answer.status {
         Status::Joined => {
@@ -141,7 +153,9 @@ fn ask(who: &JoinTarget, ledger: u32) -> Result<JoinAnswer> {
             Ok(JoinAnswer::Joined(binding, answer.service))
         }
         Status::Kept if answer.ledger == ledger => Ok(JoinAnswer::Kept(link, ring_of(path, with)?)),
-        Status::Kept => Err(strange(path, "it kept another ledger")),
+        Status::Kept => {
+            Err(strange(path, "the answer keeps another ledger than that of this server"))
+        }
         Status::Refused => Err(refused(path, answer.message, false)),
         Status::Busy => Err(refused(path, answer.message, true)),
     }
@@ -152,8 +166,8 @@ fn ring_of(path: &Path, mut with: Vec<OwnedFd>) -> Result<RingAccess> {
     match (with.pop(), with.is_empty()) {
         (None, _) => Ok(RingAccess::None),
         (Some(ring), true) => RingAccess::received(ring)
-            .ok_or_else(|| strange(path, "the key ring that it sent is invalid")),
-        _ => Err(strange(path, "it sent too many descriptors")),
+            .ok_or_else(|| strange(path, "the process sent an invalid key ring")),
+        _ => Err(strange(path, "the process sent too many descriptors")),
     }
 }
 
@@ -169,7 +183,7 @@ pub(crate) fn ask_count(path: &Path, query: CountQuery) -> Result<u32> {
     match Answer::parse(&buffer[..length]) {
         Ok(Answer { status: Status::Kept, ledger: count, .. }) => Ok(count),
         Ok(answer) => Err(refused(path, answer.message, true)),
-        Err(_) => Err(strange(path, "it sent an invalid answer")),
+        Err(_) => Err(strange(path, "the process sent an invalid answer")),
     }
 }
 
@@ -187,7 +201,7 @@ fn binding(
     let Ok([ledger, control, services, overrides, acl4, acl6]) =
         <[OwnedFd; DESCRIPTORS]>::try_from(with)
     else {
-        return Err(strange(path, "it sent the wrong number of descriptors"));
+        return Err(strange(path, "the process sent the wrong number of descriptors"));
     };
     let keying = Keying::new(&answer.load);
     let info = map_info(ledger.as_fd()).map_err(failed)?;
@@ -203,7 +217,7 @@ fn binding(
         || size(&services)? != size_of::<crate::services::Services>()
         || size(&overrides)? != size_of::<crate::overrides::Overrides>()
     {
-        return Err(strange(path, "its maps have unexpected sizes"));
+        return Err(strange(path, "the maps that the process sent have unexpected sizes"));
     }
     let memory = Memory::of_map(ledger.as_fd(), keying.buckets(), true).map_err(failed)?;
     let copied = Arc::new(Shared::anonymous().map_err(failed)?);
@@ -296,7 +310,7 @@ fn again(who: &JoinTarget, core: &LedgerState, absence: &mut Absence) -> Result<
         JoinAnswer::Kept(link, ring) => {
             core.keep(link, ring);
             tracing::info!(
-                "another process manages the gateway now, or the gateway has other keys"
+                "rejoined the gateway, because another process now manages it, or because its keys were replaced"
             );
             let (told, unheard) = (absence.was_told(), absence.ends());
             if told {

@@ -248,7 +248,7 @@ impl State {
             match unix::wait(&watched, TICK) {
                 Ok(ready) => ready,
                 Err(error) => {
-                    tracing::warn!(%error, "waiting at the gateway's socket");
+                    tracing::warn!(%error, "cannot wait for servers at the gateway's socket");
                     std::thread::sleep(TICK);
                     return;
                 }
@@ -259,7 +259,7 @@ impl State {
         // messages. So a message ends the server's session, just like the end of its connection.
         for index in (0..sessions).rev().filter(|index| ready[waiting + index]) {
             let gone = self.sessions.swap_remove(index);
-            tracing::debug!(?gone.peer, "a server left");
+            tracing::debug!(?gone.peer, "a server left the gateway");
         }
         for index in (0..waiting).rev() {
             if ready[index] {
@@ -287,14 +287,14 @@ impl State {
                 Err(error) => {
                     // Descriptors or memory ran out. The gateway stops accepting connections for
                     // some time, and keeps serving the servers with slots.
-                    tracing::warn!(%error, "accepting connections of servers");
+                    tracing::warn!(%error, "cannot accept connections of servers; trying again soon");
                     self.closed_until = Some(Instant::now() + TICK);
                     return;
                 }
             };
             let Ok(peer) = unix::peer(&link) else { continue };
             if !self.rules.admits(peer.uid) {
-                let why = format!("user {} may not join", peer.uid);
+                let why = format!("user {} may not join this gateway", peer.uid);
                 turn_away(&link, Status::Refused, &why);
                 continue;
             }
@@ -308,7 +308,7 @@ impl State {
     fn wait_for(&mut self, one: PendingServer) {
         let users = || self.waiting.iter().map(|waiting| waiting.peer.uid);
         let of = |uid: u32| users().filter(|other| *other == uid).count();
-        let why = "too many connections without a request";
+        let why = "too many connections have sent no request: try again later";
         if of(one.peer.uid) >= WAITING_OF_ONE {
             return turn_away(&one.link, Status::Busy, why);
         }
@@ -341,8 +341,7 @@ impl State {
             Ok(request) => request,
             Err(Bad::Version { protocol, abi }) => {
                 let why = format!(
-                    "it speaks version {PROTOCOL} of the protocol and {} of the shared memory, this \
-                     server {protocol} and {abi}",
+                    "the gateway uses version {PROTOCOL} of the protocol and version {} of the shared memory, but this server uses versions {protocol} and {abi}",
                     abi::EQUIC_ABI_VERSION
                 );
                 return turn_away(&one.link, Status::Refused, &why);
@@ -352,7 +351,11 @@ impl State {
             }
         };
         if !self.charge(one.peer.uid, 1.0) {
-            return turn_away(&one.link, Status::Busy, "too many requests of this user");
+            return turn_away(
+                &one.link,
+                Status::Busy,
+                "this user has sent too many requests: try again later",
+            );
         }
         match self.place(&one, &request) {
             Ok(session) => self.sessions.push(session),
@@ -364,7 +367,11 @@ impl State {
     /// querying server's user must be allowed to serve the quota group.
     fn tell_count(&mut self, one: &PendingServer, query: CountQuery) {
         if !self.charge(one.peer.uid, QUESTION) {
-            return turn_away(&one.link, Status::Busy, "too many queries of this user");
+            return turn_away(
+                &one.link,
+                Status::Busy,
+                "this user has sent too many queries: try again later",
+            );
         }
         let group = query.source.group;
         if group >= u64::BITS || self.rules.groups_of(one.peer.uid) >> group & 1 == 0 {
@@ -375,7 +382,11 @@ impl State {
             );
         }
         let Ok(count) = self.control.connections_besides(query.source, query.ledger) else {
-            return turn_away(&one.link, Status::Busy, "the ledgers cannot be read");
+            return turn_away(
+                &one.link,
+                Status::Busy,
+                "the gateway cannot read the servers' ledgers at present",
+            );
         };
         let load = self.control.maps().load;
         let answer = Answer { ledger: count, load, ..Answer::no(Status::Kept, "") };
@@ -443,7 +454,7 @@ impl State {
             self.control.join_with(&request.name, member).map_err(|error| match error {
                 Error::NoFreeLedger { .. } => (Status::Busy, error.to_string()),
                 other => {
-                    tracing::warn!(error = %other, "creating a ledger for a server");
+                    tracing::warn!(error = %other, "cannot create a ledger for a server");
                     (Status::Busy, "the gateway cannot create a ledger at present".to_owned())
                 }
             })?;
@@ -460,7 +471,7 @@ impl State {
         let ring = self.ring.descriptor().0;
         with.extend(gives.then(|| ring.as_fd()));
         if unix::tell(&one.link, &answer.to_bytes(), &with).is_err() {
-            return Err((Status::Busy, "the answer could not be sent".to_owned()));
+            return Err((Status::Busy, "the gateway could not send its answer".to_owned()));
         }
         let link = one.link.try_clone().map_err(|e| (Status::Busy, e.to_string()))?;
         Ok(Session { link, peer, membership, memory, has_ring: gives })
@@ -470,7 +481,7 @@ impl State {
     /// or if the listeners cannot be read.
     fn service_at(&self, address: SocketAddr) -> Option<u32> {
         let found = self.control.service_listening_at(address).inspect_err(|error| {
-            tracing::warn!(%error, "finding a server's service");
+            tracing::warn!(%error, "cannot find the service of a server");
         });
         found.ok().flatten().and_then(|index| u32::try_from(index).ok())
     }
@@ -531,7 +542,7 @@ impl State {
                 continue;
             }
             if let Err(error) = session.membership.renew() {
-                tracing::debug!(%error, "checking a server's slot");
+                tracing::debug!(%error, "cannot check the slot of a server");
             }
         }
         let alive = |member: &abi::equic_member| sys::alive(member.pid, member.start_ticks);

@@ -32,17 +32,18 @@ pub(super) fn listen(
     let failed = |error: io::Error| taken(error.to_string());
     if let Ok(found) = std::fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
-            return Err(taken("the file there is not a socket".to_owned()));
+            return Err(taken("the existing file is not a socket: use another path".to_owned()));
         }
         let answers = unix::dial(path, Duration::from_millis(200)).is_ok();
         if answers && !replace {
             return Err(taken(
-                "another process listens there: end it, or use another path".to_owned(),
+                "another process listens at this path: end that process, or use another path"
+                    .to_owned(),
             ));
         }
     } else if let Some(parent) = path.parent().filter(|parent| !parent.exists()) {
         std::fs::create_dir(parent).map_err(|error| {
-            taken(format!("its directory does not exist and cannot be created ({error})"))
+            taken(format!("the directory does not exist and cannot be created ({error})"))
         })?;
     }
     let mut fresh = path.as_os_str().to_owned();
@@ -58,7 +59,9 @@ pub(super) fn listen(
         unix::hear(&listener).map_err(failed)?;
         std::fs::rename(&fresh, path).map_err(failed)?;
         if id_of(path).map_err(failed)? != file {
-            return Err(taken("another file has been created there in the meantime".to_owned()));
+            return Err(taken(
+                "another process created a file at this path in the meantime".to_owned(),
+            ));
         }
         Ok((listener, file))
     };
@@ -76,7 +79,9 @@ fn give(path: &Path, owner: Option<u32>, group: Option<u32>, mode: u32) -> io::R
     let file = options.open(path)?;
     let found = file.metadata()?;
     if !found.file_type().is_socket() || found.nlink() != 1 || found.uid() != sys::user_id() {
-        return Err(io::Error::other("another file has been created there in the meantime"));
+        return Err(io::Error::other(
+            "another process created a file at this path in the meantime",
+        ));
     }
     // This path refers to the opened file, even if another file is at its path now.
     let opened = format!("/proc/self/fd/{}", file.as_raw_fd());

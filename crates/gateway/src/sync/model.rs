@@ -22,7 +22,7 @@ static MAPPED: std::sync::Mutex<BTreeMap<(usize, usize), Box<dyn Any + Send>>> =
 pub(crate) fn forget(mapping: Range<usize>) {
     let of_it = (mapping.start, 0)..(mapping.end, 0);
     let gone: Vec<_> = {
-        let mut mapped = MAPPED.lock().expect("nothing panics under it");
+        let mut mapped = MAPPED.lock().expect("no thread panics while it holds the lock");
         let keys: Vec<_> = mapped.range(of_it).map(|(key, _)| *key).collect();
         keys.iter().filter_map(|key| mapped.remove(key)).collect()
     };
@@ -49,10 +49,10 @@ macro_rules! from_ptr {
             unsafe fn from_ptr<'a>(at: *mut $value) -> &'a Self {
                 let key = (at as usize, size_of::<$value>());
                 let known = |mapped: &BTreeMap<(usize, usize), Box<dyn Any + Send>>| {
-                    let cell = mapped.get(&key)?.downcast_ref::<Self>().expect("one type a size");
+                    let cell = mapped.get(&key)?.downcast_ref::<Self>().expect("each size belongs to one type");
                     Some(std::ptr::from_ref(cell))
                 };
-                let mut mapped = MAPPED.lock().expect("nothing panics under it");
+                let mut mapped = MAPPED.lock().expect("no thread panics while it holds the lock");
                 let cell = known(&mapped).unwrap_or_else(|| {
                     // SAFETY: the pointer is valid and aligned, by the function's contract.
                     let now = unsafe { at.read_volatile() };
@@ -96,12 +96,13 @@ impl<T> RwLock<T> {
 
     pub(crate) fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
         let reader = loom::thread::current().id();
-        let new = self.readers.lock().expect("nothing panics under it").insert(reader);
+        let new =
+            self.readers.lock().expect("no thread panics while it holds the lock").insert(reader);
         assert!(
             new,
-            "a thread that reads asks to read again: it may wait for a writer that waits for it"
+            "a thread that holds the read lock locks it again, so it can wait for a writer that waits for this thread"
         );
-        let guard = self.lock.read().expect("nothing panics under it");
+        let guard = self.lock.read().expect("no thread panics while it holds the lock");
         Ok(RwLockReadGuard { guard, readers: &self.readers })
     }
 
@@ -120,6 +121,9 @@ impl<T> Deref for RwLockReadGuard<'_, T> {
 
 impl<T> Drop for RwLockReadGuard<'_, T> {
     fn drop(&mut self) {
-        self.readers.lock().expect("nothing panics under it").remove(&loom::thread::current().id());
+        self.readers
+            .lock()
+            .expect("no thread panics while it holds the lock")
+            .remove(&loom::thread::current().id());
     }
 }

@@ -123,7 +123,7 @@ fn netlink() -> io::Result<OwnedFd> {
 
 /// Parses the kernel's answer to a request for one interface.
 fn read(answer: &[u8]) -> io::Result<Option<NetworkInterface>> {
-    let cut = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is cut off");
+    let cut = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is truncated");
     let header = answer.first_chunk::<HEADER>().ok_or_else(cut)?;
     let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
     let kind = u16::from_ne_bytes([header[4], header[5]]);

@@ -28,7 +28,7 @@ impl<K: Pod, V: Pod> Map<K, V> {
         if info.key_size as usize != size_of::<K>() || info.value_size as usize != size_of::<V>() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("keys of {} and values of {} bytes", info.key_size, info.value_size),
+                format!("keys of {} bytes and values of {} bytes", info.key_size, info.value_size),
             ));
         }
         Ok(Map { fd, max_entries: info.max_entries, types: PhantomData })
@@ -70,7 +70,7 @@ impl<K: Pod, V: Pod> Map<K, V> {
     /// Stores entries until all are stored or the kernel refuses one. Returns the number of stored
     /// entries, and the error.
     pub(crate) fn put_many(&self, keys: &[K], values: &[V]) -> (usize, io::Result<()>) {
-        assert_eq!(keys.len(), values.len(), "a value for each key");
+        assert_eq!(keys.len(), values.len(), "the numbers of keys and values must be equal");
         let mut done = 0;
         while done < keys.len() {
             let mut count = (keys.len() - done).min(BATCH) as u32;
@@ -129,7 +129,10 @@ impl<K: Pod, V: Pod> Map<K, V> {
         let mut values = vec![MaybeUninit::<V>::zeroed(); batch];
         // Start of the next batch: the index of a bucket or, for tries, a key.
         let (mut next, mut from) = ([0u64; 8], None::<[u64; 8]>);
-        assert!(size_of::<K>() <= size_of_val(&next), "a batch position holds a key");
+        assert!(
+            size_of::<K>() <= size_of_val(&next),
+            "the batch position must have room for a key"
+        );
         loop {
             let mut count = batch as u32;
             let start = from.as_mut().map_or(std::ptr::null_mut(), |at| at.as_mut_ptr().cast());

@@ -108,7 +108,7 @@ impl<T: Pod> Shared<T> {
 
     /// Number of 8-byte words in a value.
     const WORDS: usize = {
-        assert!(size_of::<T>().is_multiple_of(8), "global data is made of whole words");
+        assert!(size_of::<T>().is_multiple_of(8), "global data must consist of whole 8-byte words");
         size_of::<T>() / 8
     };
 

@@ -103,7 +103,7 @@ pub enum ClientError {
         announced: u64,
     },
     /// The body is larger than the caller permitted.
-    #[error("the body is larger than {limit} bytes")]
+    #[error("the body of the response is larger than the permitted {limit} bytes")]
     TooLarge {
         /// Largest size that the caller permitted, in bytes.
         limit: u64,
@@ -122,19 +122,19 @@ pub enum ClientError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unprocessed {
     /// The server reset the request's stream with H3_REQUEST_REJECTED (RFC 9114 s.4.1.1).
-    #[error("it rejected the request (H3_REQUEST_REJECTED)")]
+    #[error("the server rejected the request (H3_REQUEST_REJECTED)")]
     Rejected,
     /// The server sent GOAWAY before the request was sent, or its GOAWAY covers the request (RFC
     /// 9114 s.5.2).
-    #[error("it is going away (GOAWAY)")]
+    #[error("the server is going away (GOAWAY)")]
     GoingAway,
     /// The request was in early data that the server rejected (RFC 8470 s.3).
-    #[error("it rejected the early data")]
+    #[error("the server rejected the early data")]
     EarlyData,
     /// The connection ended before the request was sent, or before its response arrived. The server
     /// had answered earlier requests on this connection. If the request was sent, its method is
     /// idempotent, so it may be repeated (RFC 9110 s.9.2.2).
-    #[error("it closed the connection")]
+    #[error("the server closed the connection")]
     Closed,
 }
 
@@ -148,15 +148,14 @@ fn hint(error: &ConnectionError) -> &'static str {
         // rustls reports this error if a server presents the certificate of a CA as its own, which
         // is not permitted (RFC 5280 s.4.2.1.9).
         ConnectionError::Transport { reason, .. } if reason.contains("CaUsedAsEndEntity") => {
-            " (the server presents a CA certificate as its own, which `openssl req -x509` creates by \
-             default; to trust exactly this certificate use --pin FINGERPRINT, which `openssl x509 -in FILE \
-             -noout -fingerprint -sha256` prints; or create it again with `-addext \
-             basicConstraints=critical,CA:FALSE` and use --ca FILE)"
+            " (the server presents a CA certificate as its own certificate; `openssl req -x509` creates such certificates by default. To trust exactly this certificate, use --pin FINGERPRINT, which `openssl x509 -in FILE -noout -fingerprint -sha256` prints. Or create the certificate again with `-addext basicConstraints=critical,CA:FALSE`, and use --ca FILE)"
         }
         ConnectionError::Transport { code, .. } if is_crypto(*code) => {
-            " (if the certificate is not trusted: --ca FILE, --pin FINGERPRINT, or --insecure)"
+            " (if the server's certificate is not trusted, use --ca FILE, --pin FINGERPRINT, or --insecure)"
         }
-        ConnectionError::TimedOut => " (no answer: is a QUIC server listening there?)",
+        ConnectionError::TimedOut => {
+            " (the server did not answer: check that a QUIC server listens at this address)"
+        }
         _ => "",
     }
 }

@@ -125,9 +125,11 @@ impl Paths {
         for (id, _) in paths.iter().filter(|(_, local)| local.as_ref().is_some_and(is_gone)) {
             // This fails for the last open path. That path is kept, because it may work again.
             match connection.close_path(*id, TransportErrorCode::APPLICATION_ABANDON_PATH) {
-                Ok(()) => tracing::debug!(%id, "path closed: its address is gone"),
+                Ok(()) => {
+                    tracing::debug!(%id, "path closed, because its local address no longer exists")
+                }
                 Err(error) => {
-                    tracing::debug!(%id, %error, "path not closed although its address is gone")
+                    tracing::debug!(%id, %error, "cannot close a path whose local address no longer exists")
                 }
             }
         }
@@ -216,7 +218,7 @@ impl Attempts {
     fn on_failed(&mut self, address: IpAddr, error: &dyn std::error::Error) {
         let count = self.failures.get(&address).map_or(0, |(count, _)| *count);
         if count == 0 {
-            tracing::warn!(%error, %address, "cannot open a path from this address; trying again later");
+            tracing::warn!(%error, %address, "cannot open a path from this local address; trying again later");
         }
         let pause = PAUSE * (1 << count.min(DOUBLINGS));
         self.failures.insert(address, (count + 1, Instant::now() + pause));

@@ -25,24 +25,24 @@ impl Target {
             |reason: &str| ClientError::Url { url: url.to_owned(), reason: reason.to_owned() };
         let uri: Uri = url.parse().map_err(|e: http::uri::InvalidUri| wrong(&e.to_string()))?;
         if uri.scheme_str() != Some("https") {
-            return Err(wrong("it must begin with https://"));
+            return Err(wrong("the URL must begin with https://"));
         }
-        let Some(authority) = uri.authority() else { return Err(wrong("it has no host")) };
+        let Some(authority) = uri.authority() else { return Err(wrong("the URL has no host")) };
         if authority.as_str().contains('@') {
-            return Err(wrong("it must not contain a user name"));
+            return Err(wrong("the URL must not contain a user name"));
         }
         let host = authority.host();
         let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
         if host.is_empty() {
-            return Err(wrong("it has no host"));
+            return Err(wrong("the URL has no host"));
         }
         let port = match (authority.port_u16(), authority.port()) {
             (Some(port), _) => port,
-            (None, Some(_)) => return Err(wrong("its port is not between 0 and 65535")),
+            (None, Some(_)) => return Err(wrong("the port of the URL is not between 0 and 65535")),
             // The `http` crate does not report an error for `host:` or `host:99999`, but returns no
             // port.
             (None, None) if authority.as_str().len() != authority.host().len() => {
-                return Err(wrong("its port is not between 0 and 65535"));
+                return Err(wrong("the port of the URL is not between 0 and 65535"));
             }
             (None, None) => 443,
         };

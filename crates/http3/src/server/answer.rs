@@ -37,7 +37,8 @@ pub(super) fn fields_too_long() -> Answer {
 
 pub(super) async fn answer(peer: &Peer, request: &Request<()>) -> Answer {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
+        let mut answer =
+            text(StatusCode::METHOD_NOT_ALLOWED, "this server supports only GET and HEAD\n");
         answer.head.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
         return answer;
     }
@@ -77,7 +78,8 @@ fn zeroes(number: &str, max: u64, headers: &HeaderMap) -> Answer {
 
 fn busy(peer: &Peer) -> Answer {
     peer.context.stats.0.shed.add(1);
-    let mut answer = text(StatusCode::SERVICE_UNAVAILABLE, "too many files are open\n");
+    let mut answer =
+        text(StatusCode::SERVICE_UNAVAILABLE, "too many files are open: try again later\n");
     answer.head.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     answer
 }
@@ -152,7 +154,7 @@ fn part(
         Wanted::Beyond => {
             let mut answer = text(
                 StatusCode::RANGE_NOT_SATISFIABLE,
-                "the requested range is outside of the resource\n",
+                "the requested range is outside of the file\n",
             );
             insert(&mut answer.head, &format!("bytes */{length}"));
             return Err(Box::new(answer));

@@ -153,7 +153,7 @@ async fn handshake(context: &Context, incoming: Incoming) -> Option<quic::Connec
             None
         }
         Err(_) => {
-            tracing::debug!(%address, "handshake took too long");
+            tracing::debug!(%address, "a handshake took too long, so the connection was closed");
             None
         }
     }

@@ -79,7 +79,9 @@ pub enum QuotaError {
     #[error("prefix length {0} is longer than an {1} address: use 0 to {2}")]
     Prefix(u8, &'static str, u8),
     /// A rate of zero, a negative rate, or not a number.
-    #[error("rate of {0} new connections a second with a burst of {1}: both must be above 0")]
+    #[error(
+        "invalid rate of {0} new connections per second with a burst of {1}: both numbers must be above 0"
+    )]
     Rate(f64, u32),
 }
 

@@ -108,7 +108,7 @@ pub(super) async fn run(
     };
     peer.context.stats.0.bytes.add(bytes);
     if let Err(error) = &sent {
-        tracing::debug!(%address, %error, "response cut short");
+        tracing::debug!(%address, %error, "the response ended early");
         give_up(&mut stream, error.code());
     } else if !too_long {
         peer.context.stats.0.requests.add(1);

@@ -84,7 +84,7 @@ pub enum CertificateError {
         source: io::Error,
     },
     /// A file can be read, but has no usable PEM.
-    #[error("no {what} in {}: {reason}; it must be PEM", path.display())]
+    #[error("cannot read a {what} from {}: {reason}; the file must be in PEM format", path.display())]
     Pem {
         /// "certificate" or "private key".
         what: &'static str,
@@ -95,7 +95,7 @@ pub enum CertificateError {
     },
     /// A name or address cannot be put into a certificate.
     #[error(
-        "cannot make a certificate for {names:?}: {reason}; names must be DNS names or addresses"
+        "cannot create a certificate for {names:?}: {reason}; names must be DNS names or IP addresses"
     )]
     Generate {
         /// The requested names.
@@ -104,10 +104,12 @@ pub enum CertificateError {
         reason: String,
     },
     /// The key and the certificate do not match, or TLS cannot use them.
-    #[error("cannot use the certificate and key: {0}; do the two belong together?")]
+    #[error("cannot use the certificate with the key: {0}; check that they belong together")]
     Unusable(String),
     /// The text is not a fingerprint.
-    #[error("{0:?} is not a certificate fingerprint: 64 hex digits of SHA-256 expected")]
+    #[error(
+        "{0:?} is not a certificate fingerprint: write the 64 hexadecimal digits of a SHA-256 hash"
+    )]
     Fingerprint(String),
 }
 
@@ -131,7 +133,9 @@ impl Identity {
     /// Fails if a name is neither a DNS name nor an IP address, or if there are no names.
     pub fn self_signed(names: &[String]) -> Result<Self, CertificateError> {
         let wrong = |reason: String| CertificateError::Generate { names: names.to_vec(), reason };
-        let Some(first) = names.first() else { return Err(wrong("no name given".into())) };
+        let Some(first) = names.first() else {
+            return Err(wrong("the list of names is empty".into()));
+        };
         let mut params =
             rcgen::CertificateParams::new(names.to_vec()).map_err(|e| wrong(e.to_string()))?;
         params.distinguished_name.push(rcgen::DnType::CommonName, first.as_str());

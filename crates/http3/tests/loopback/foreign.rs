@@ -107,7 +107,7 @@ async fn range_requests_by_another_client() {
             "bytes=10-",
             StatusCode::RANGE_NOT_SATISFIABLE,
             Some("bytes */10"),
-            "the requested range is outside of the resource\n",
+            "the requested range is outside of the file\n",
         ),
         ("bytes=1-2,4-5", StatusCode::OK, None, "0123456789"),
     ] {

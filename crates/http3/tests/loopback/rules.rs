@@ -258,7 +258,7 @@ async fn response_to_a_request_for_nothing_here() {
         (headers(&[METHOD, &http, PATH, &authority()]), "only https\n", "http"),
         (headers(&[METHOD, &other, PATH, &authority()]), "only https\n", "ftp"),
         (headers(&[METHOD, &upper, PATH, &authority()]), "ok\n", "https in capitals"),
-        (request_for("OPTIONS", "*"), "only GET and HEAD\n", "OPTIONS *"),
+        (request_for("OPTIONS", "*"), "this server supports only GET and HEAD\n", "OPTIONS *"),
         (request_to(&[&field("host", "localhost")]), "ok\n", "Host for :authority"),
         (request(&[&field("host", "localhost")]), "ok\n", "Host like :authority"),
         (request_for("GET", "/health?x"), "ok\n", "a query"),

@@ -251,7 +251,10 @@ impl Live {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
-            _ => Err(LabError::system("emulate", std::io::Error::other("the thread panicked"))),
+            _ => Err(LabError::system(
+                "emulate the network",
+                std::io::Error::other("the thread of the emulation panicked"),
+            )),
         }
     }
 }
@@ -288,8 +291,9 @@ fn check_interfaces(
     let differs = |node: NodeId| run.topology().links(node) != usize::from(interfaces);
     let many = interfaces == 0 || interfaces > MAX_INTERFACES;
     if many || (interfaces > 1 && nodes.any(differs)) {
-        let message =
-            format!("a host has {interfaces} interfaces, but its node has another number of links");
+        let message = format!(
+            "a host has {interfaces} interfaces, but its node in the network has a different number of links"
+        );
         return Err(LabError::Plan(message));
     }
     Ok(())

@@ -62,7 +62,7 @@ struct Sockets {
 impl Sockets {
     fn open(addresses: &[SocketAddr], target: SocketAddr) -> Result<Self, FloodError> {
         if addresses.is_empty() {
-            return Err(FloodError::Invalid("no address to send from".into()));
+            return Err(FloodError::Invalid("there is no address to send from".into()));
         }
         let sockets =
             addresses.iter().map(|&address| open_udp(address, target)).collect::<Result<_, _>>()?;
@@ -124,11 +124,11 @@ impl Frames {
         if prefixes.is_empty() {
             let family = if ipv4 { "IPv4" } else { "IPv6" };
             return Err(FloodError::Invalid(format!(
-                "no {family} prefix to spoof; {target} needs one"
+                "there is no {family} prefix for forged source addresses, but the target {target} needs one"
             )));
         }
         if ports.is_empty() {
-            return Err(FloodError::Invalid("no port to send from".into()));
+            return Err(FloodError::Invalid("there is no port to send from".into()));
         }
         let target_mac = plan::mac_of(target.ip()).ok_or_else(|| {
             FloodError::Invalid(format!("no host of a lab has the address {}", target.ip()))

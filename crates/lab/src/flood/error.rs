@@ -10,13 +10,12 @@ use crate::LabError;
 pub enum FloodError {
     /// The calling thread is in the machine's initial network namespace.
     #[error(
-        "refused: this thread is in the machine's own network (the init network namespace); floods run \
-         inside a lab only"
+        "refused: this thread is in the machine's own network (the init network namespace), but a flood may only run inside a lab"
     )]
     InitNamespace,
     /// The calling thread is in a namespace that does not belong to a lab.
     #[error(
-        "refused: this thread's network namespace belongs to no lab; floods run inside a lab only"
+        "refused: this thread's network namespace does not belong to a lab, but a flood may only run inside a lab"
     )]
     NotInLab,
     /// The network namespace of the thread could not be determined.
@@ -24,13 +23,15 @@ pub enum FloodError {
     Unknown(String),
     /// The target is not an address of the lab.
     #[error(
-        "refused: {0} is not an address of the lab; floods go to {v4} and {v6} only",
+        "refused: {0} is not an address of the lab, but a flood may only target {v4} and {v6}",
         v4 = crate::plan::ipv4_range(),
         v6 = crate::plan::ipv6_range()
     )]
     ForeignDestination(IpAddr),
     /// Frames may only leave through a veth interface.
-    #[error("refused: interface {ifname} is {driver:?}, not veth; frames stay inside the lab")]
+    #[error(
+        "refused: the interface {ifname} has the driver {driver:?}, but a flood may only use veth interfaces, so that its packets cannot leave the lab"
+    )]
     NotVeth {
         /// The interface.
         ifname: String,
@@ -41,7 +42,7 @@ pub enum FloodError {
     #[error("cannot flood: {0}")]
     Invalid(String),
     /// No Initial packet could be created.
-    #[error("cannot make a QUIC Initial: {0}")]
+    #[error("cannot create a QUIC Initial packet: {0}")]
     Initial(#[from] rustls::Error),
     /// A system call failed.
     #[error("cannot {what}: {source}")]

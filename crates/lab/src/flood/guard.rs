@@ -63,7 +63,7 @@ pub(super) fn check_namespace() -> Result<String, FloodError> {
 }
 
 fn judge(ground: Ground, mut labs: impl Iterator<Item = Named>) -> Result<String, FloodError> {
-    let unknown = |path: &str| FloodError::Unknown(format!("{path} is not readable"));
+    let unknown = |path: &str| FloodError::Unknown(format!("cannot read {path}"));
     let here = ground.here.ok_or_else(|| unknown(HERE))?;
     // Check this before any name, because a name in /run/netns may also point to the initial
     // namespace.

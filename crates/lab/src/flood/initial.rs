@@ -48,8 +48,9 @@ impl InitialFactory {
     /// Fails with [`FloodError::Invalid`] if the name is invalid or the ClientHello does not fit
     /// into a datagram, or with [`FloodError::Initial`] if rustls fails.
     pub fn new(server_name: &str, alpn: &[&str]) -> Result<Self, FloodError> {
-        let name = ServerName::try_from(server_name.to_owned())
-            .map_err(|_| FloodError::Invalid(format!("{server_name:?} is not a server name")))?;
+        let name = ServerName::try_from(server_name.to_owned()).map_err(|_| {
+            FloodError::Invalid(format!("{server_name:?} is not a valid server name"))
+        })?;
         let mut config =
             ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
                 .with_protocol_versions(&[&rustls::version::TLS13])?
@@ -65,7 +66,7 @@ impl InitialFactory {
         let room = DATAGRAM - HEADER - TAG_LENGTH - 4;
         if client_hello.len() > room {
             return Err(FloodError::Invalid(format!(
-                "a ClientHello of {} bytes does not fit an Initial ({room})",
+                "the ClientHello has {} bytes, but an Initial packet only has room for {room} bytes",
                 client_hello.len()
             )));
         }
@@ -73,7 +74,7 @@ impl InitialFactory {
             .windows(CID_LENGTH)
             .rposition(|window| window == marker)
             .filter(|_| client_hello.len() > RANDOM.end)
-            .ok_or_else(|| FloodError::Invalid("rustls made no ClientHello".into()))?;
+            .ok_or_else(|| FloodError::Invalid("rustls did not create a ClientHello".into()))?;
         Ok(Self { client_hello, cid_at })
     }
 

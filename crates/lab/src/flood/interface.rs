@@ -31,8 +31,9 @@ impl Interface {
             .map_err(|e| FloodError::system(format!("find interface {name:?}"), e))?;
         let control = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)
             .map_err(|e| FloodError::system("open a socket", e))?;
-        let index = i32::try_from(index)
-            .map_err(|_| FloodError::system("use the interface", io::ErrorKind::InvalidData))?;
+        let index = i32::try_from(index).map_err(|_| {
+            FloodError::system("use the name of the interface", io::ErrorKind::InvalidData)
+        })?;
         Ok(Self { name: name.to_owned(), index, control })
     }
 
@@ -51,7 +52,7 @@ impl Interface {
         // during the call.
         let result =
             unsafe { libc::ioctl(self.control.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) };
-        self.check(result, "read the address of")?;
+        self.check(result, "read the hardware address of")?;
         // SAFETY: the call succeeded, so the kernel wrote this member.
         let data = unsafe { request.ifr_ifru.ifru_hwaddr }.sa_data;
         let mut mac = [0; 6];

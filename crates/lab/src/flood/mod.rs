@@ -198,12 +198,12 @@ impl Limits {
     fn check(&self) -> Result<(), FloodError> {
         if self.duration.is_zero() || self.duration > MAX_DURATION {
             return Err(FloodError::Invalid(format!(
-                "a duration of {:?}; it must be more than zero and at most {MAX_DURATION:?}",
+                "the duration {:?} is out of range: it must be above zero and at most {MAX_DURATION:?}",
                 self.duration
             )));
         }
         if self.packets == 0 {
-            return Err(FloodError::Invalid("a limit of 0 packets".into()));
+            return Err(FloodError::Invalid("the limit of packets must be above 0".into()));
         }
         Ok(())
     }

@@ -126,7 +126,7 @@ impl SyscallCounter {
                 .map(|word| word.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
                 .collect();
             let [calls, errors, cpu_ns, off_ns] = words[..] else {
-                return Err(missing("counts of four words"));
+                return Err(missing("the map with counts of four words each"));
             };
             if calls > 0 {
                 let seconds = |ns: u64| ns as f64 / 1e9;

@@ -175,7 +175,7 @@ impl Relay {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
-            _ => Err(io::Error::other("its thread panicked").into()),
+            _ => Err(io::Error::other("the thread of the relay panicked").into()),
         }
     }
 }
@@ -206,10 +206,12 @@ impl Config {
 
     fn check(&self) -> Result<(), RelayError> {
         if self.fronts.is_empty() {
-            return Err(RelayError::Config("it needs an address to listen at"));
+            return Err(RelayError::Config("the relay needs at least one address to listen on"));
         }
         if self.fronts.iter().any(|front| front.is_ipv4() != self.server.is_ipv4()) {
-            return Err(RelayError::Config("it does not translate between IPv4 and IPv6"));
+            return Err(RelayError::Config(
+                "the addresses of clients and server must be of the same family, because the relay does not translate between IPv4 and IPv6",
+            ));
         }
         let links = [&self.to_server, &self.to_client];
         for link in links {
@@ -221,10 +223,14 @@ impl Config {
             IpAddr::V6(_) => false,
         };
         if rebind.to == RebindTo::Address && !loopback {
-            return Err(RelayError::Config("only 127.0.0.0/8 has other addresses to move to"));
+            return Err(RelayError::Config(
+                "the client's address can only change if the server's address is in 127.0.0.0/8",
+            ));
         }
         if rebind.every == Some(Duration::ZERO) {
-            return Err(RelayError::Config("a client cannot move all the time"));
+            return Err(RelayError::Config(
+                "the interval at which a client moves must be above zero",
+            ));
         }
         Ok(())
     }

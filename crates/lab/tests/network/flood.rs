@@ -341,7 +341,7 @@ fn refuses_foreign_targets_and_interfaces() {
             Flood { origin: Origin::ports_of("9.9.9.9".parse().unwrap(), 1), ..good.clone() },
             "open a socket on 9.9.9.9",
         ),
-        (Flood { limits: Limits { packets: 0, ..good.limits }, ..good.clone() }, "0 packets"),
+        (Flood { limits: Limits { packets: 0, ..good.limits }, ..good.clone() }, "must be above 0"),
         (
             Flood { limits: Limits { duration: Duration::MAX, ..good.limits }, ..good.clone() },
             "duration",

@@ -102,6 +102,6 @@ fn impossible_client_hellos_are_refused() {
     let long = "x".repeat(250);
     let many = vec![long.as_str(); 6];
     let error = InitialFactory::new("localhost", &many).unwrap_err().to_string();
-    assert!(error.contains("does not fit"), "{error}");
+    assert!(error.contains("only has room for"), "{error}");
     assert!(InitialFactory::new("10.77.0.1", &[]).is_ok());
 }

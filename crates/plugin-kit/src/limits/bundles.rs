@@ -61,10 +61,13 @@ pub fn bundles() -> Result<Vec<(&'static str, Vec<u8>)>, TrialError> {
     let division = instruction(DIVISION.0, DIVISION.1, 0);
     let exits = ROOM / 4;
     Ok(vec![
-        ("3,650 functions that 32 functions call", loaded("functions", &calls, 0, true)?),
-        ("7,300 calls of a helper", loaded("helpers", &filled(helper(NOW)), 0, true)?),
+        ("3,650 functions, called by 32 other functions", loaded("functions", &calls, 0, true)?),
+        (
+            "a function with 7,300 calls of a helper",
+            loaded("helpers", &filled(helper(NOW)), 0, true)?,
+        ),
         ("7,300 divisions", loaded("divisions", &filled(division), 0, true)?),
-        ("1,825 symbols of functions", loaded("symbols", &vec![exit(); exits], exits, true)?),
+        ("1,825 function symbols", loaded("symbols", &vec![exit(); exits], exits, true)?),
     ])
 }
 
@@ -107,10 +110,13 @@ pub fn kept() -> Result<Vec<(&'static str, Vec<u8>)>, TrialError> {
     let division = instruction(DIVISION.0, DIVISION.1, 0);
     // The filling code has its own symbol, so it does not belong to a function that the host calls.
     Ok(vec![
-        ("7,300 calls of a helper", loaded("kept", &filled(helper(NOW)), 1, false)?),
+        (
+            "a function with 7,300 calls of a helper",
+            loaded("kept", &filled(helper(NOW)), 1, false)?,
+        ),
         ("7,300 divisions", loaded("kept", &filled(division), 1, false)?),
-        ("64 KiB that are written", writing(65_536)?),
-        ("16 KiB that are written", writing(16_384)?),
+        ("64 KiB of variables that are written", writing(65_536)?),
+        ("16 KiB of variables that are written", writing(16_384)?),
     ])
 }
 

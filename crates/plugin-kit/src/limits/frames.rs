@@ -208,7 +208,7 @@ impl Flooded {
             let server = self.pair.network.connection(End::Server);
             let server = server.ok_or_else(|| TrialError::of("there is no connection"))?;
             server.tell_hook(self.hook, &[]).map_err(TrialError::of)?;
-            let (waits, mut since) = ("the frames are sent", None);
+            let (waits, mut since) = ("the frames are not sent in time", None);
             let passed = self.pair.network.run_until(ROUND_TIME * 2, waits, |network| {
                 let begun = *since.get_or_insert(network.elapsed());
                 network.elapsed() >= begun + ROUND_TIME
@@ -221,6 +221,8 @@ impl Flooded {
                 Err(stuck) => return Err(TrialError::of(stuck)),
             }
         }
-        Err(TrialError::of("the client accepts any number of frames"))
+        Err(TrialError::of(
+            "the client did not close the connection, although it received too many frames",
+        ))
     }
 }

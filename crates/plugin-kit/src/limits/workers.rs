@@ -98,7 +98,7 @@ pub const WORKERS: &[Worker] = &[
         ),
     ),
     Worker {
-        does: "load of another line of 64 KiB",
+        does: "load from a different cache line within 64 KiB",
         turns: 1_500,
         memory: 65_536,
         needs: Needs::Nothing,
@@ -108,7 +108,7 @@ pub const WORKERS: &[Worker] = &[
         ),
     },
     worker(
-        "load of eight bytes of which one was just stored",
+        "load of eight bytes, of which one byte was just stored",
         1_800,
         Needs::Nothing,
         turns!(
@@ -118,7 +118,7 @@ pub const WORKERS: &[Worker] = &[
         ),
     ),
     worker(
-        "load across two pages",
+        "load that crosses a page boundary",
         1_800,
         Needs::Nothing,
         turns!(
@@ -144,13 +144,13 @@ pub const WORKERS: &[Worker] = &[
     ),
     worker("call of equic_now", 1_000, Needs::Nothing, turns!("", "equic_now();")),
     worker(
-        "line of equic_log of 1,024 bytes",
+        "call of equic_log with 1,024 bytes",
         40,
         Needs::Nothing,
         turns!("static char text[1024];", "equic_log(text, 1024, i);"),
     ),
     worker(
-        "message of equic_tell of 1,024 bytes",
+        "call of equic_tell with 1,024 bytes",
         15,
         Needs::Nothing,
         turns!("static char text[1024];", "equic_tell(text, 1024);"),
@@ -205,7 +205,7 @@ pub const WORKERS: &[Worker] = &[
         turns!("", "equic_get_of(EQUIC_BYTES_UNSENT, 4 * (i & 63));"),
     ),
     worker(
-        "setting of CongestionWindow",
+        "call of equic_set for CongestionWindow",
         400,
         Needs::Sets("\"CongestionWindow\""),
         turns!("", "equic_set(EQUIC_CONGESTION_WINDOW, i << 12);"),
@@ -216,7 +216,12 @@ pub const WORKERS: &[Worker] = &[
         Needs::Frames(0),
         turns!("", "equic_queue_frame(0x1f00, i);"),
     ),
-    worker("frame of 3 bytes", 1, Needs::Frames(1), turns!("", "equic_queue_frame(0x1f00, i);")),
+    worker(
+        "sending of a frame of 3 bytes",
+        1,
+        Needs::Frames(1),
+        turns!("", "equic_queue_frame(0x1f00, i);"),
+    ),
     worker(
         "call of equic_call for an operation that no plugin provides",
         3,
@@ -230,7 +235,7 @@ pub const WORKERS: &[Worker] = &[
         turns!("equic_u64 word;", "equic_call(0, &word, 8);"),
     ),
     worker(
-        "timer of the connection that is always a nanosecond away",
+        "expiry of a connection timer that is always set to one nanosecond later",
         0,
         Needs::EarlyTimer,
         turns!("", ""),

@@ -194,7 +194,7 @@ pub fn capped(path: &Capped, seed: u64) -> Result<Vec<[f64; 2]>, TrialError> {
         at += path.interval;
         let until = begun + at;
         let done = |network: &mut Network| flow.go_on(network) || network.elapsed() >= until;
-        let why = "the interval does not end";
+        let why = "the measured interval does not end";
         pair.network.run_until(2 * path.interval, why, done).map_err(TrialError::of)?;
         if let Some(error) = flow.wrong.take() {
             return Err(TrialError::of(error));

@@ -118,7 +118,7 @@ pub(super) fn priorities(setup: &Setup) -> Result<Run, TrialError> {
     let begun = network.elapsed();
     let mut accepted = 0;
     let mut wrong = None;
-    let why = "the streams are not complete";
+    let why = "the streams did not complete in time";
     let done = network.run_until(PATIENCE, why, |network| {
         let now = network.elapsed() - begun;
         let mut step = || -> Result<bool, TrialError> {
@@ -180,7 +180,7 @@ pub(super) fn nagle(setup: &Setup) -> Result<Run, TrialError> {
     }
     check(&mut network)?;
     let stats = end(&mut network, End::Server)?.stats();
-    let time = flow.finished.ok_or_else(|| TrialError::of("the stream is not complete"))?;
+    let time = flow.finished.ok_or_else(|| TrialError::of("the stream did not complete"))?;
     let packets = (stats.packets_sent - before) as f64;
     let times = vec![time.as_secs_f64() * 1e3];
     Ok(Run { value: packets, times, lost: stats.packets_lost, intact: flow.intact })

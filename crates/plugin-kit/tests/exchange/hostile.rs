@@ -123,7 +123,7 @@ fn rules_that_are_broken_have_names() {
     let detach = written(&Frame::Detach { plugin: 3 });
     assert_eq!(rude(true, vec![detach.clone(), written(&Frame::Reserved)]), "all is well");
     let cases = [
-        (false, detach, "has not declared its parameter"),
+        (false, detach, "without its transport parameter"),
         (true, written(&Frame::Want { plugin: 0, limit: 1 }), "plugin ID 0 was never offered"),
         (true, written(&Frame::Data { plugin: 9, offset: 0, data: b"x" }), "never offered"),
         (true, b"\xaf\x50\x4c\x00\x01\x05".to_vec(), "is truncated"),

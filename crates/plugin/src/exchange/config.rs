@@ -149,7 +149,9 @@ impl Push {
         }
         let granted = |class: &&Class| !peer.classes.contains(class);
         match self.manifest.capabilities.iter().find(granted) {
-            Some(class) => Err(format!("the peer grants `{class}` to no plugin of a peer")),
+            Some(class) => Err(format!(
+                "the peer does not grant the class `{class}` to plugins that it receives"
+            )),
             None => Ok(()),
         }
     }

@@ -72,7 +72,7 @@ pub(super) struct Incoming {
 }
 
 fn no_time() -> Refused {
-    let why = "the plugins of this address or of all peers have used up their steps: try later";
+    let why = "the plugins of this address, or of all peers, have used up their steps for now: try again later";
     (Status::Failed, why.to_owned())
 }
 
@@ -175,14 +175,14 @@ impl Incoming {
         let (freed, one) = replaced.map_or((0, 0), |offered| (offered.size as u64, 1));
         if self.offers.len() as u64 - one >= budgets.plugins {
             return too_large(format!(
-                "at most {} plugins are accepted at a time",
+                "this endpoint accepts at most {} plugins at a time",
                 budgets.plugins
             ));
         }
         let total: u64 = self.offers.values().map(|offered| offered.size as u64).sum();
         if total - freed + offer.size > budgets.total {
             return too_large(format!(
-                "at most {} bytes of bundles are accepted at a time",
+                "this endpoint accepts at most {} bytes of bundles at a time",
                 budgets.total
             ));
         }
@@ -415,7 +415,7 @@ impl Incoming {
         bytes: &Arc<[u8]>,
         config: &ExchangeConfig,
     ) -> Result<Loaded, Refused> {
-        let gone = || (Status::Failed, "the offer is over".to_owned());
+        let gone = || (Status::Failed, "the offer has already ended".to_owned());
         let account = self.account(config);
         let offered = self.offers.get_mut(&plugin).ok_or_else(gone)?;
         let bundle = Bundle::parse(bytes).map_err(corrupt)?;
@@ -447,12 +447,14 @@ impl Incoming {
             self.compiled = self.compiled.saturating_add(code);
             let most = config.compile_limit;
             if self.compiled > most {
-                let why = format!("a connection may have at most {most} bytes of objects compiled");
+                let why = format!(
+                    "this endpoint compiles at most {most} bytes of objects per connection"
+                );
                 return Err((Status::TooLarge, why));
             }
         }
         if !account.has_place() {
-            let why = "few places for plugins are left, and the peer's address or network already has several";
+            let why = "few places for plugins are left, and the peer's address or network already uses several of them";
             return Err((Status::Failed, why.to_owned()));
         }
         if !account.pay(cost, self.now) {

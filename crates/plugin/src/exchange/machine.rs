@@ -215,7 +215,11 @@ impl Exchange {
             }
             Origin::Peer => {
                 let known = self.incoming.known(id.number).is_some();
-                self.end(id.number, Status::Removed, "detached by the side that ran it");
+                self.end(
+                    id.number,
+                    Status::Removed,
+                    "the endpoint that ran the plugin has detached it",
+                );
                 known
             }
         }
@@ -334,7 +338,9 @@ impl Exchange {
                 (Peer::Speaks(peer), Some(frame_types)) => {
                     self.outgoing.offer(push.clone(), frame_types, replaces, peer)
                 }
-                (Peer::Speaks(_), None) => Err("no frame types are left for the plugin".to_owned()),
+                (Peer::Speaks(_), None) => {
+                    Err("no unused frame types are left for the plugin".to_owned())
+                }
                 _ => Err("the peer does not support plugins".to_owned()),
             };
             match offered {

@@ -93,7 +93,10 @@ impl Outgoing {
         }
         let sum = self.total() - freed + push.bytes.len() as u64;
         if sum > peer.budgets.total {
-            return Err(format!("the peer accepts at most {} bytes at a time", peer.budgets.total));
+            return Err(format!(
+                "the peer accepts at most {} bytes of bundles at a time",
+                peer.budgets.total
+            ));
         }
         let plugin = self.next;
         self.next += 1;

@@ -19,17 +19,17 @@ const FIRST_PRIVATE: u64 = 0x40;
 #[non_exhaustive]
 pub enum NotAllotted {
     /// The IETF assigns numbers of this range.
-    #[error("frame type {0:#x} is not a private one: private types begin at 0x40")]
+    #[error("frame type {0:#x} is not private: private types begin at 0x40")]
     Reserved(u64),
     /// The type belongs to QUIC or to an extension that the transport implements.
     #[error("frame type {0:#x} belongs to the transport")]
     Known(u64),
     /// The type belongs to the plugin exchange.
-    #[error("frame type {0:#x} belongs to the exchange")]
+    #[error("frame type {0:#x} belongs to the plugin exchange")]
     Exchange(u64),
     /// Only the other side may use this number: clients use even and servers odd ones.
     #[error(
-        "frame type {0:#x} cannot be allotted by its side: a client allots even types, a server odd ones"
+        "frame type {0:#x} was allotted by the wrong side: clients allot even types, servers odd types"
     )]
     OtherSide(u64),
     /// The offer uses the type twice.

@@ -12,16 +12,16 @@ pub const PLUGIN_VIOLATION: TransportErrorCode = TransportErrorCode(VarInt::from
 #[non_exhaustive]
 pub enum Violation {
     /// A frame, or a field in it, is cut off.
-    #[error("a frame or parameter of the exchange is truncated")]
+    #[error("a frame or parameter of the plugin exchange is truncated")]
     Cut,
     /// The frame type does not belong to the exchange.
-    #[error("{0:#x} is not a frame type of the exchange")]
+    #[error("{0:#x} is not a frame type of the plugin exchange")]
     FrameType(u64),
     /// The plugin ID exceeds the limit on offers.
-    #[error("plugin ID {0} exceeds the limit of a connection")]
+    #[error("plugin ID {0} exceeds the limit on offers of a connection")]
     PluginId(u64),
     /// The peer sent more exchange frames than any exchange needs.
-    #[error("too many frames of the exchange: {0} in a row, or {1} in a second")]
+    #[error("too many frames of the plugin exchange: {0} in a row, or {1} within a second")]
     TooManyFrames(u64, u64),
     /// The offer has more frame types than a plugin may define.
     #[error("an offer allots too many frame types")]
@@ -34,10 +34,10 @@ pub enum Violation {
     #[error("the reason of a STATUS frame is not UTF-8 or too long")]
     Reason,
     /// A value in the exchange's transport parameter is invalid.
-    #[error("the transport parameter of the exchange: {0}")]
+    #[error("the transport parameter of the plugin exchange is invalid: {0}")]
     Parameter(&'static str),
     /// The peer sent a frame of the exchange without declaring the transport parameter.
-    #[error("a frame of the exchange from a peer that has not declared its parameter")]
+    #[error("the peer sent a frame of the plugin exchange without its transport parameter")]
     Undeclared,
     /// The peer sent two different offers with the same plugin ID.
     #[error("plugin ID {0} is offered twice with different content")]

@@ -102,7 +102,7 @@ fn set(caller: &mut Call<'_, '_>, number: u64, value: u64) -> Result<u64, Helper
     }
     let class = class_of_setting(field).unwrap_or(Class::Never);
     if !data.rights.has(class) {
-        return Err(HelperError::failed(format!("setting {field:?} needs `{class}`")));
+        return Err(HelperError::failed(format!("setting {field:?} needs the class `{class}`")));
     }
     let value = match field {
         // A plugin without the class `raise` can only lower the window.
@@ -193,7 +193,7 @@ fn call(caller: &mut Call<'_, '_>, at: u64, words: Region) -> Result<u64, Helper
     let calls = &caller.data.rights.calls;
     let wanted = usize::try_from(at).ok().and_then(|at| calls.get(at)).ok_or_else(|| {
         HelperError::failed(format!(
-            "{at} is out of range: the manifest has {} `calls`",
+            "the call number {at} is out of range: the manifest has {} `calls`",
             calls.len()
         ))
     })?;

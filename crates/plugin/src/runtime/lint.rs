@@ -74,7 +74,7 @@ fn fault(manifest: &Manifest, helper: &str, first: Option<u64>) -> Option<String
             let declared = |frame: &u64| manifest.owns(Some(*frame));
             let frame = first.filter(|frame| !declared(frame))?;
             Some(format!(
-                "queues frames of type {frame:#x}: add it as `[[frames]]` to the manifest"
+                "queues frames of type {frame:#x}: add this type as `[[frames]]` to the manifest"
             ))
         }
         _ => None,
@@ -97,7 +97,11 @@ fn undeclared(
     allowed: impl Fn(Field) -> bool,
 ) -> Option<String> {
     let Some(number) = number else {
-        let what = || format!("{key} a field: add its name to `{key}` in the manifest");
+        let what = || {
+            format!(
+                "{key} a field that the manifest does not list: add the name of the field to `{key}`"
+            )
+        };
         return declared.is_empty().then(what);
     };
     match field(number) {

@@ -59,15 +59,17 @@ pub use trace::{Answer, Trace, Traced};
 #[non_exhaustive]
 pub enum PluginError {
     /// The object cannot be read, or its bytecode is refused.
-    #[error("the object: {0}")]
+    #[error("the object cannot be loaded: {0}")]
     Load(#[from] LoadError),
     /// The manifest names a function that the object does not define.
-    #[error("the object has no function `{0}`, which the manifest attaches: is it static?")]
+    #[error(
+        "the object has no function `{0}`, which the manifest attaches: define the function, without `static`"
+    )]
     NoFunction(String),
     /// The variables in the object leave too little of the plugin's memory for the arguments of
     /// calls.
     #[error(
-        "its variables leave {left} bytes of its memory, but calls need {needed}: increase `memory`"
+        "the plugin's variables leave {left} bytes of its memory, but calls need {needed}: increase `memory`"
     )]
     NoRoom {
         /// Number of bytes between the variables and the stack.
@@ -76,7 +78,7 @@ pub enum PluginError {
         needed: u64,
     },
     /// The plugin uses an operation or field whose class it was not granted.
-    #[error("{what} needs `{class}`, which was not granted")]
+    #[error("{what} needs the class `{class}`, which was not granted")]
     NotGranted {
         /// Name of the operation or field.
         what: String,
@@ -86,8 +88,7 @@ pub enum PluginError {
     /// A function calls a helper that changes the connection, but the function only observes, or
     /// provides an operation to other plugins.
     #[error(
-        "`{function}` calls {helper}, which changes the connection, but is attached before or after an operation, or \
-         provided for other plugins: attach it as `replace`, and have it return EQUIC_DEFAULT"
+        "`{function}` calls {helper}, which changes the connection, but is attached before or after an operation, or provided for other plugins: attach the function as `replace`, and let it return EQUIC_DEFAULT"
     )]
     LooksOn {
         /// Name of the plugin's function.
@@ -98,15 +99,14 @@ pub enum PluginError {
     /// A function calls `equic_call_default`, but the manifest attaches it without `default =
     /// true`.
     #[error(
-        "`{0}` calls equic_call_default, but is attached without `default = true`: add that to the operation in the \
-         manifest"
+        "`{0}` calls equic_call_default, but is attached without `default = true`: add this key to the operation in the manifest"
     )]
     NoDefault(String),
     /// The connection cannot attach the plugin as a hook.
     #[error(transparent)]
     Attach(#[from] AttachError),
     /// The memory for an instance of the plugin cannot be allocated.
-    #[error("memory for an instance: {0}")]
+    #[error("cannot allocate memory for an instance of the plugin: {0}")]
     Memory(#[from] io::Error),
 }
 

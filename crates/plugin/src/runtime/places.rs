@@ -39,7 +39,7 @@ impl Held {
         let taken = BYTES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         let full = || {
             format!(
-                "the plugins of peers use all of their {MAX_BYTES_OF_PEERS} bytes in this process"
+                "the plugins of peers already use all {MAX_BYTES_OF_PEERS} bytes that this process permits for them"
             )
         };
         taken.map(|_| Held(bytes)).map_err(|_| io::Error::new(io::ErrorKind::OutOfMemory, full()))
@@ -61,7 +61,11 @@ impl Place {
         let memory = Held::take(bytes)?;
         let next = |taken| (taken < MAX_OF_PEERS).then_some(taken + 1);
         let taken = TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        let full = || format!("the peers of this process already have {MAX_OF_PEERS} plugins");
+        let full = || {
+            format!(
+                "this process already runs {MAX_OF_PEERS} plugins of peers, which is the maximum"
+            )
+        };
         taken
             .map(|_| Place { _memory: memory })
             .map_err(|_| io::Error::new(io::ErrorKind::OutOfMemory, full()))
@@ -87,7 +91,7 @@ mod tests {
     #[test]
     fn place_is_refused_where_the_process_has_no_memory_left_for_it() {
         let error = Place::take(MAX_BYTES_OF_PEERS + 1).unwrap_err();
-        assert!(error.to_string().contains("bytes in this process"), "{error}");
+        assert!(error.to_string().contains("bytes that this process permits"), "{error}");
         assert!(Place::take(64 << 10).is_ok());
     }
 }

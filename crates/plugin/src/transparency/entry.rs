@@ -20,7 +20,7 @@ pub const MAX_ENTRY: usize = FIXED + MAX_MANIFEST;
 #[non_exhaustive]
 pub enum EntryError {
     /// The bytes are too short or too long, or have an unknown format version.
-    #[error("this is not an entry of version 1")]
+    #[error("the text is not a log entry of version 1")]
     Form,
     /// The signature is not one by the given key for this manifest.
     #[error("the signature by {0} does not match this manifest")]

@@ -24,7 +24,7 @@ pub const MAX_HEAD: usize = 512;
 #[non_exhaustive]
 pub enum HeadError {
     /// The text does not have the form of a tree head.
-    #[error("this is not a tree head of version 1")]
+    #[error("the text is not a tree head of version 1")]
     Form,
     /// The signature is not one by the given key for this tree head.
     #[error("the signature by {0} does not match this tree head")]

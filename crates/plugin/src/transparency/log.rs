@@ -48,10 +48,12 @@ pub enum LogError {
     #[error(transparent)]
     Bundle(#[from] EntryError),
     /// The hashes in the file `leaves` do not give the root in the tree head.
-    #[error("the log's leaves do not match its head: the log was changed, or copied incompletely")]
+    #[error(
+        "the log's leaves do not match the log's head: the log was changed, or copied incompletely"
+    )]
     Leaves,
     /// The hash of an entry differs from that in the file `leaves`.
-    #[error("entry {0} of the log does not match its leaf")]
+    #[error("entry {0} of the log does not match the leaf of the same number")]
     Other(u64),
     /// The given signing key is not the log's key.
     #[error("the key belongs to {found}, but the log's key is {expected}")]
@@ -65,7 +67,7 @@ pub enum LogError {
     #[error("the log is full: it has {MAX_ENTRIES} entries")]
     Full,
     /// The log does not contain the bundle.
-    #[error("the log does not have this bundle")]
+    #[error("the log does not contain this bundle")]
     Missing,
 }
 

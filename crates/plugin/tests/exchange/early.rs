@@ -40,7 +40,7 @@ fn refused() -> Vec<(&'static str, Vec<u8>, Status, &'static str)> {
     let abi = manifest(observe, "", "").replace("abi = 2", "abi = 3");
     let frames = "[[frames]]\ntype = 0x1f00\nack-eliciting = false\n";
     vec![
-        ("withdrawn", withdrawn(), Status::Refused, "has withdrawn it: its manifest"),
+        ("withdrawn", withdrawn(), Status::Refused, "has withdrawn the plugin: its manifest"),
         ("author", of("\"observe\", \"tune\"", "", "", Some(&bob)), Status::Refused, "`tune`"),
         ("nobody", of("\"observe\", \"raise\"", "", "", None), Status::Refused, "`raise`"),
         ("class", of("\"observe\", \"payload\"", "", "", Some(&ann)), Status::Refused, "`payload`"),

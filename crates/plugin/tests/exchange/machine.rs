@@ -140,7 +140,10 @@ fn replaced_and_removed() {
         pair.run();
         assert_eq!(pair.ends[1].attached, []);
         let heard = progress(&pair.ends[0].heard);
-        assert_eq!(over(&heard), Some((Status::Removed, "detached by the side that ran it")));
+        assert_eq!(
+            over(&heard),
+            Some((Status::Removed, "the endpoint that ran the plugin has detached it"))
+        );
     }
 }
 
@@ -200,7 +203,9 @@ fn who_declares_that_it_takes_nothing_is_offered_nothing() {
     let heard = progress(&pair.ends[0].heard);
     assert_eq!(
         heard,
-        [Progress::NotOffered("the peer grants `tune` to no plugin of a peer".to_owned())]
+        [Progress::NotOffered(
+            "the peer does not grant the class `tune` to plugins that it receives".to_owned()
+        )]
     );
 }
 

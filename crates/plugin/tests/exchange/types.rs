@@ -110,10 +110,10 @@ fn what_may_not_be_allotted_is_refused_before_anything_is_fetched() {
     };
     let data = Kind::Data.frame_type();
     let rows: [(&[u64], &str); 8] = [
-        (&[0x1f01, 0x06], "0x6 is not a private one"),
+        (&[0x1f01, 0x06], "0x6 is not private"),
         (&[0x1f01, 0xaf], "0xaf belongs to the transport"),
-        (&[0x1f01, data], "belongs to the exchange"),
-        (&[0x1f01, 0x1f00], "0x1f00 cannot be allotted by its side"),
+        (&[0x1f01, data], "belongs to the plugin exchange"),
+        (&[0x1f01, 0x1f00], "0x1f00 was allotted by the wrong side"),
         (&[0x1f01, 0x1f01], "0x1f01 is allotted twice"),
         (&[0x1f11, 0x1f01], "0x1f11 is already in use"),
         (&[0x1f01, 0x1f0b], "0x1f0b is already in use"),

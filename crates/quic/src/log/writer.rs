@@ -83,7 +83,7 @@ impl Shared {
                 Target::File(path) => path.display().to_string(),
                 Target::Stream(_) => "the packet trace".to_owned(),
             };
-            tracing::warn!(%log, %error, "a log of a connection ended early; others may follow");
+            tracing::warn!(%log, %error, "a log of a connection ended early, because it could not be written; further such errors are not reported");
         }
     }
 }
@@ -141,7 +141,8 @@ impl Write for LogEnd {
         if before.saturating_add(bytes.len()) > shared.limit {
             shared.waiting.fetch_sub(bytes.len(), Ordering::Relaxed);
             pending.ended = true;
-            let error = io::Error::new(io::ErrorKind::StorageFull, "it is not written fast enough");
+            let error =
+                io::Error::new(io::ErrorKind::StorageFull, "the log cannot be written fast enough");
             shared.warn(&self.log.target, &error);
             return Err(error);
         }

@@ -43,8 +43,9 @@ pub(super) fn application(reader: &mut Reader, flow: &Table<'_, '_>) -> Option<A
     for (key, of) in &KINDS[1..] {
         if flow.has(key) && *of != kind {
             let named = if flow.has("application") { KINDS[kind as usize].0 } else { "bulk" };
-            let message =
-                format!("this flow's application is {named}: write application = \"{key}\"");
+            let message = format!(
+                "this table has no effect, because this flow's application is {named}: write application = \"{key}\""
+            );
             flow.complain(reader, key, message);
         }
     }
@@ -55,7 +56,7 @@ pub(super) fn application(reader: &mut Reader, flow: &Table<'_, '_>) -> Option<A
         flow.complain(
             reader,
             "size",
-            "only the application bulk has this key: other applications have their own sizes",
+            "only the application `bulk` has this key: set the size in the table of the application",
         );
     }
     let (key, section): (&'static str, &'static Section) = match kind {
@@ -84,13 +85,13 @@ pub(super) fn application(reader: &mut Reader, flow: &Table<'_, '_>) -> Option<A
 fn some_bytes(value: &toml::de::DeValue<'_>) -> Result<u64, String> {
     let read = bytes(value)?;
     let possible = (1..=MAX_BYTES).contains(&read);
-    possible.then_some(read).ok_or_else(|| "this must be from 1 B to 1 PiB".to_owned())
+    possible.then_some(read).ok_or_else(|| "the size must be from 1 B to 1 PiB".to_owned())
 }
 
 /// Reads a duration above zero.
 fn some_time(value: &toml::de::DeValue<'_>) -> Result<Duration, String> {
     let read = duration(value)?;
-    (!read.is_zero()).then_some(read).ok_or_else(|| "this must be above 0 s".to_owned())
+    (!read.is_zero()).then_some(read).ok_or_else(|| "the time must be above 0 s".to_owned())
 }
 
 fn request(reader: &mut Reader, table: &Table<'_, '_>) -> u64 {
@@ -146,7 +147,11 @@ fn page(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Page> {
         for wanted in object.read(reader, "after", names).unwrap_or_default() {
             match known.iter().position(|name| *name == wanted) {
                 Some(index) if before.contains(&index) => {
-                    object.complain(reader, "after", format!("{wanted} is listed twice"));
+                    object.complain(
+                        reader,
+                        "after",
+                        format!("the object {wanted} is listed twice"),
+                    );
                 }
                 Some(index) => before.push(index),
                 None => {
@@ -159,7 +164,10 @@ fn page(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Page> {
         after.push(before);
     }
     if let Some(stuck) = circle(&after) {
-        let message = format!("{} waits for itself: its dependencies form a cycle", known[stuck]);
+        let message = format!(
+            "the object {} waits for itself, because the keys `after` form a cycle",
+            known[stuck]
+        );
         tables[stuck].complain(reader, "after", message);
     }
     let objects = found.into_iter().zip(after);

@@ -69,17 +69,19 @@ fn flow(reader: &mut Reader, table: &Table<'_, '_>) -> Flow {
     let application = application(reader, table);
     let size = table.read(reader, "size", bytes);
     if size == Some(0) {
-        table.complain(reader, "size", "a size is 1 B or more");
+        table.complain(reader, "size", "the size must be 1 B or more");
     }
     for (key, of) in [("quic", Protocol::Quic), ("tcp", Protocol::Tcp)] {
         if table.has(key) && of != protocol {
-            let message =
-                format!("this flow uses {}: these options do not apply to it", protocol.name());
+            let message = format!(
+                "these options have no effect, because this flow uses {}: remove them",
+                protocol.name()
+            );
             table.complain(reader, key, message);
         }
     }
     if protocol == Protocol::Tcp && matches!(controller, Controller::Lia | Controller::Olia) {
-        let message = "this couples the paths of a QUIC connection, but TCP has only one path";
+        let message = "this congestion control couples the paths of a QUIC connection, but TCP has only one path: choose another one";
         table.complain(reader, "controller", message);
     }
     let named = table.read(reader, "name", name);
@@ -102,7 +104,7 @@ fn route(reader: &mut Reader, table: &Table<'_, '_>) -> Route {
     let pair = table.read(reader, "pair", within(1, MAX_FLOWS as u64));
     let (from, to) = (table.read(reader, "from", name), table.read(reader, "to", name));
     if table.has("pair") && (table.has("from") || table.has("to")) {
-        table.complain(reader, "pair", "set either `pair`, or `from` and `to`");
+        table.complain(reader, "pair", "set either `pair`, or both `from` and `to`");
     }
     match (pair, from, to) {
         (_, Some(from), Some(to)) => Route::Nodes { from, to },
@@ -181,7 +183,7 @@ fn plugins(reader: &mut Reader, table: &Table<'_, '_>, key: &'static str) -> Vec
         table.complain(
             reader,
             key,
-            format!("an end of a connection can have at most {MAX_PLUGINS} plugins"),
+            format!("each end of a connection can have at most {MAX_PLUGINS} plugins"),
         );
     }
     plugins
@@ -230,7 +232,7 @@ fn tls(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Tls> {
     }
     let false_start = table.read(reader, "false_start", boolean).unwrap_or(false);
     if false_start && (version == TlsVersion::Tls13 || resumption) {
-        table.complain(reader, "false_start", "this needs TLS 1.2 without resumption");
+        table.complain(reader, "false_start", "false start needs TLS 1.2 without resumption");
     }
     let certificates = table.read(reader, "certificates", bytes).unwrap_or(3_000);
     if certificates > 1 << 24 {
@@ -346,7 +348,7 @@ fn sizes(reader: &mut Reader, table: &Table<'_, '_>) -> Option<SizeDistribution>
     Some(match most {
         Some(most) => {
             if most < size {
-                table.complain(reader, "most", "this must not be smaller than `size`");
+                table.complain(reader, "most", "`most` must not be smaller than `size`");
             }
             SizeDistribution::Pareto { shape, least: size, most }
         }

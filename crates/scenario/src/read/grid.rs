@@ -227,7 +227,7 @@ fn axes(reader: &mut Reader, document: &DeTable<'_>) -> Vec<Axis> {
         return Vec::new();
     };
     let DeValue::Table(table) = grid.get_ref() else {
-        reader.complain(grid.span().start, "grid", "this must be a table");
+        reader.complain(grid.span().start, "grid", "the key `grid` must be a table");
         return Vec::new();
     };
     let mut entries: Vec<_> = table.iter().collect();
@@ -239,7 +239,11 @@ fn axes(reader: &mut Reader, document: &DeTable<'_>) -> Vec<Axis> {
         let list = match values.get_ref() {
             DeValue::Array(list) if !list.is_empty() => list,
             _ => {
-                reader.complain(values.span().start, &shown, "this must be a list of values");
+                reader.complain(
+                    values.span().start,
+                    &shown,
+                    "a key of the grid must have a list of values",
+                );
                 continue;
             }
         };
@@ -262,7 +266,11 @@ fn axes(reader: &mut Reader, document: &DeTable<'_>) -> Vec<Axis> {
     let cells =
         axes.iter().try_fold(1usize, |product, axis| product.checked_mul(axis.values.len()));
     if cells.is_none_or(|cells| cells > MAX_CELLS) {
-        reader.complain(grid.span().start, "grid", format!("more than {MAX_CELLS} cells"));
+        reader.complain(
+            grid.span().start,
+            "grid",
+            format!("the grid has more than {MAX_CELLS} cells: remove some values"),
+        );
     }
     axes
 }
@@ -275,11 +283,11 @@ fn label(value: &Value<'_>) -> Result<String, String> {
         DeValue::Float(number) => Ok(number.to_string()),
         DeValue::Boolean(value) => Ok(value.to_string()),
         DeValue::Table(table) => {
-            let name = table.get("name").ok_or("several keys that vary together need a `name`")?;
+            let name = table.get("name").ok_or("values with several keys, which vary together, need a `name`")?;
             Ok(text(name.get_ref())?.into_owned())
         }
         _ => {
-            Err("a value must be a text, a number, true or false, or a table of keys with a `name`"
+            Err("a value of the grid must be a text, a number, true or false, or a table of keys with a `name`"
                 .to_owned())
         }
     }
@@ -316,7 +324,11 @@ fn put<'i>(reader: &mut Reader, table: &mut DeTable<'i>, path: &str, value: &Val
             });
             *list = all.collect();
         }
-        Some(_) => reader.complain(value.span().start, path, format!("{first} is not a table")),
+        Some(_) => reader.complain(
+            value.span().start,
+            path,
+            format!("the key {first} of the scenario is not a table"),
+        ),
         None => {
             let mut inner = DeTable::new();
             put(reader, &mut inner, rest, value);

@@ -23,7 +23,7 @@ pub(super) fn link(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Link> {
         Some(back) => {
             for key in ["back", "from", "to"] {
                 if back.has(key) {
-                    back.complain(reader, key, "this is not a key of `back`");
+                    back.complain(reader, key, "the table `back` cannot have this key");
                 }
             }
             direction(reader, &back, there.as_ref())
@@ -96,7 +96,11 @@ fn direction(
 /// after it has recorded a mistake.
 fn port_rate(reader: &mut Reader, table: &Table<'_, '_>, needed: bool) -> Option<Rate> {
     if table.has("rate") && table.has("trace") {
-        table.complain(reader, "trace", "a link can have either a rate or a trace");
+        table.complain(
+            reader,
+            "trace",
+            "a link cannot have both a rate and a trace: remove one of the keys",
+        );
     }
     let Some(name) = table.read(reader, "trace", text) else {
         if needed && !table.has("rate") && !table.has("trace") {
@@ -142,7 +146,7 @@ fn loss(reader: &mut Reader, table: &Table<'_, '_>, wire: &mut Wire) {
             loss.complain(
                 reader,
                 "bit_error_rate",
-                "a link can have either bit errors or Gilbert-Elliott loss",
+                "a link cannot have both bit errors and Gilbert-Elliott loss: remove one of them",
             );
             Loss::None
         }

@@ -61,7 +61,7 @@ impl Scenario {
             reader.complain(
                 grid.span().start,
                 "grid",
-                "this is a grid: `equic-lab sim sweep` runs it",
+                "this file describes a grid of scenarios: run it with `equic-lab sim sweep`",
             );
         }
         if !reader.is_clean() {
@@ -95,7 +95,7 @@ fn read(mut reader: Reader, document: &DeTable<'_>) -> Result<Scenario, Scenario
     // value would also be reported as missing.
     let endless = |flow: &Flow| flow.size.is_none() && flow.application.is_none();
     if reader.is_clean() && limit.is_none() && flows.iter().any(|(_, flow)| endless(flow)) {
-        let message = "this key is missing: a flow has no `size`, so the run would never end";
+        let message = "this key is missing, and a flow has no `size`, so the run would never end: set one of the two";
         top.complain(&mut reader, "limit", message);
     }
     let interval = top.read(&mut reader, "interval", duration);
@@ -148,9 +148,9 @@ fn late_flows(reader: &mut Reader, top: &Table<'_, '_>, limit: Duration, flows: 
             continue;
         }
         let key = if flow.start < limit { "stagger" } else { "start" };
-        let which = if others > 0 { "its last connection" } else { "it" };
+        let which = if others > 0 { "the last connection of this flow" } else { "this flow" };
         let message = format!(
-            "{which} would begin at {} s and the run ends at {} s: make `limit` longer, or begin earlier",
+            "{which} would begin at {} s, but the run ends at {} s: increase `limit`, or choose an earlier start",
             last.as_secs_f64(),
             limit.as_secs_f64()
         );
@@ -172,7 +172,7 @@ fn late_traffic(
         };
         if start.elapsed() >= limit {
             let message = format!(
-                "it would begin at {} s and the run ends at {} s: make `limit` longer, or begin earlier",
+                "this traffic would begin at {} s, but the run ends at {} s: increase `limit`, or choose an earlier start",
                 start.as_secs_f64(),
                 limit.as_secs_f64()
             );
@@ -189,7 +189,11 @@ fn seeds(reader: &mut Reader, top: &Table<'_, '_>) -> Vec<u64> {
     let seeds: Vec<u64> = read.unwrap_or_else(|| (1..=10).collect());
     let mut seen = HashSet::new();
     if let Some(twice) = seeds.iter().find(|seed| !seen.insert(**seed)) {
-        top.complain(reader, "seeds", format!("seed {twice} is listed twice"));
+        top.complain(
+            reader,
+            "seeds",
+            format!("the seed {twice} is listed twice: remove one of the entries"),
+        );
     }
     if seeds.is_empty() || seeds.len() as u64 > MAX_SEEDS {
         top.complain(reader, "seeds", format!("a scenario must have 1 to {MAX_SEEDS} seeds"));

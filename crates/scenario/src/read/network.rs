@@ -100,7 +100,7 @@ fn access(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Box<Link>> {
 fn no_ends(reader: &mut Reader, table: &Table<'_, '_>) {
     for key in ["from", "to"] {
         if table.has(key) {
-            table.complain(reader, key, "only the links of a graph have this key");
+            table.complain(reader, key, "only links of the topology `graph` have this key");
         }
     }
 }

@@ -210,21 +210,22 @@ impl<'v, 'i> Table<'v, 'i> {
 fn table<'v, 'i>(value: &'v DeValue<'i>) -> Result<&'v DeTable<'i>, String> {
     match value {
         DeValue::Table(table) => Ok(table),
-        _ => Err("this must be a table: { ... }, or a section [...]".to_owned()),
+        _ => Err("the value must be a table: write { ... }, or a section [...]".to_owned()),
     }
 }
 
 fn list<'v, 'i>(value: &'v DeValue<'i>) -> Result<&'v DeArray<'i>, String> {
     match value {
         DeValue::Array(list) => Ok(list),
-        _ => Err("this must be a list: write [...] around it, or [[...]] for tables".to_owned()),
+        _ => Err("the value must be a list: write [...] around the value, or [[...]] for tables"
+            .to_owned()),
     }
 }
 
 pub(crate) fn text<'v>(value: &'v DeValue<'_>) -> Result<Cow<'v, str>, String> {
     match value {
         DeValue::String(text) => Ok(Cow::Borrowed(text)),
-        _ => Err("this must be a text: write \"...\" around it".to_owned()),
+        _ => Err("the value must be a text: write \"...\" around it".to_owned()),
     }
 }
 
@@ -246,7 +247,7 @@ pub(crate) fn names(value: &DeValue<'_>) -> Result<Vec<String>, String> {
 pub(crate) fn boolean(value: &DeValue<'_>) -> Result<bool, String> {
     match value {
         DeValue::Boolean(value) => Ok(*value),
-        _ => Err("this must be true or false".to_owned()),
+        _ => Err("the value must be true or false".to_owned()),
     }
 }
 
@@ -254,7 +255,7 @@ pub(crate) fn whole(value: &DeValue<'_>) -> Result<u64, String> {
     match value {
         DeValue::Integer(value) => u64::from_str_radix(value.as_str(), value.radix())
             .map_err(|_| format!("`{value}` is not a number from 0 to {}", u64::MAX)),
-        _ => Err("this must be a whole number".to_owned()),
+        _ => Err("the value must be a whole number".to_owned()),
     }
 }
 
@@ -273,7 +274,7 @@ pub(crate) fn number(value: &DeValue<'_>) -> Result<f64, String> {
         DeValue::Float(value) => value.as_str().parse().ok(),
         _ => None,
     };
-    read.filter(|value| value.is_finite()).ok_or_else(|| "this must be a number".to_owned())
+    read.filter(|value| value.is_finite()).ok_or_else(|| "the value must be a number".to_owned())
 }
 
 pub(crate) fn probability(value: &DeValue<'_>) -> Result<f64, String> {
@@ -283,22 +284,22 @@ pub(crate) fn probability(value: &DeValue<'_>) -> Result<f64, String> {
 }
 
 pub(crate) fn rate(value: &DeValue<'_>) -> Result<u64, String> {
-    let unit = "a rate needs a unit: write it as \"10 Mb/s\"";
+    let unit = "a rate needs a unit: write, for example, \"10 Mb/s\"";
     quantity::rate(&text(value).map_err(|_| unit.to_owned())?)
 }
 
 pub(crate) fn bytes(value: &DeValue<'_>) -> Result<u64, String> {
-    let unit = "a size needs a unit: write it as \"10 MB\"";
+    let unit = "a size needs a unit: write, for example, \"10 MB\"";
     quantity::bytes(&text(value).map_err(|_| unit.to_owned())?)
 }
 
 pub(crate) fn duration(value: &DeValue<'_>) -> Result<Duration, String> {
-    let unit = "a time needs a unit: write it as \"50 ms\"";
+    let unit = "a time needs a unit: write, for example, \"50 ms\"";
     quantity::duration(&text(value).map_err(|_| unit.to_owned())?)
 }
 
 pub(crate) fn percent(value: &DeValue<'_>) -> Result<f64, String> {
-    let unit = "a percentage must be written as \"0.1 %\"";
+    let unit = "a percentage needs the percent sign: write, for example, \"0.1 %\"";
     quantity::percent(&text(value).map_err(|_| unit.to_owned())?)
 }
 

@@ -74,7 +74,7 @@ impl Traces {
             return read.clone();
         }
         if self.read.len() == MOST {
-            return Err(format!("a description can have at most {MOST} traces"));
+            return Err(format!("a scenario can use at most {MOST} traces"));
         }
         let read = self.load(name);
         self.read.insert(name.to_owned(), read.clone());
@@ -88,7 +88,7 @@ impl Traces {
             return read.clone();
         }
         if self.bundles.len() == MOST {
-            return Err(format!("a description can have at most {MOST} plugins"));
+            return Err(format!("a scenario can use at most {MOST} plugins"));
         }
         let read = self.load_bundle(name);
         self.bundles.insert(name.to_owned(), read.clone());
@@ -100,7 +100,7 @@ impl Traces {
             Source::Folder(folder) => text_of(&folder.join(name), MOST_OF_PLUGIN)?,
             Source::Kept(texts) => {
                 let kept = texts.get(name).and_then(|kept| from_hex(kept));
-                kept.ok_or_else(|| "this plugin is not among the stored texts".to_owned())?
+                kept.ok_or_else(|| "the sweep did not store this plugin".to_owned())?
             }
         };
         if bundle.len() > MOST_OF_PLUGIN {
@@ -108,7 +108,7 @@ impl Traces {
         }
         if bundle.len() > MAX_TRACE_TEXT - self.bytes {
             return Err(format!(
-                "the plugins of a description can have at most {MAX_TRACE_TEXT} bytes in total"
+                "the plugins of a scenario can have at most {MAX_TRACE_TEXT} bytes in total"
             ));
         }
         let bundle: Arc<[u8]> = bundle.into();
@@ -122,7 +122,10 @@ impl Traces {
         if bundle.starts_with(BUNDLE_MAGIC)
             && self.texts.insert(name.to_owned(), to_hex(&bundle)).is_some()
         {
-            return Err("this file is already used as a trace".to_owned());
+            return Err(
+                "this file cannot be used as a plugin, because it is already used as a trace"
+                    .to_owned(),
+            );
         }
         self.bytes += bundle.len();
         Ok(bundle)
@@ -135,13 +138,13 @@ impl Traces {
             Source::Kept(texts) => {
                 let kept = texts
                     .get(name)
-                    .ok_or_else(|| "this trace is not among the stored texts".to_owned())?;
+                    .ok_or_else(|| "the sweep did not store this trace".to_owned())?;
                 kept.clone().into_bytes()
             }
         };
         if text.len() > left {
             return Err(format!(
-                "the traces of a description can have at most {MAX_TRACE_TEXT} bytes in total"
+                "the traces of a scenario can have at most {MAX_TRACE_TEXT} bytes in total"
             ));
         }
         let trace = Trace::parse(&text).map_err(|error| format!("{name}: {error}"))?;
@@ -170,7 +173,7 @@ fn text_of(path: &Path, most: usize) -> Result<Vec<u8>, String> {
     let told = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
     // The file type is checked before opening, because opening a pipe can block forever.
     if !std::fs::metadata(path).map_err(told)?.is_file() {
-        return Err(format!("{} is not a file", path.display()));
+        return Err(format!("{} is not a regular file", path.display()));
     }
     let mut text = Vec::new();
     let file = File::open(path).map_err(told)?;

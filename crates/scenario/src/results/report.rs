@@ -70,7 +70,7 @@ impl Report {
         report.extend(failures.take(FAILURES).map(Report::Notice));
         let seeds =
             if runs.len() == 1 { "1 seed".to_owned() } else { format!("{} seeds", runs.len()) };
-        report.push(Report::Text(format!("{seeds}; means and their intervals over seeds\n")));
+        report.push(Report::Text(format!("{seeds}; means over seeds, with their intervals\n")));
         report
     }
 }
@@ -116,7 +116,7 @@ fn limited(summary: &Summary) -> Option<String> {
             continue;
         };
         text += &format!(
-            "{}: its window of {} limited it for {} of its time; `window` in [flow.{}] allows up to 1 GiB\n",
+            "{}: the window of {} limited this flow for {} of the time; increase `window` in [flow.{}], up to 1 GiB\n",
             flow.name,
             number::bytes(flow.window),
             number::percent(share.mean),
@@ -160,14 +160,14 @@ fn applications(summary: &Summary) -> Vec<Table> {
         Column::number("p95"),
         Column::number("p99"),
     ])
-    .title("Time of each request, stream, object, segment or message");
+    .title("Duration of each request, stream, object, segment or message");
     let mut videos = Table::new([
         Column::text("flow"),
         Column::number("start-up"),
         Column::number("stalls"),
         Column::number("stalled"),
     ])
-    .title("Playing of videos");
+    .title("Playback of videos");
     let mut calls =
         Table::new([Column::text("flow"), Column::number("late"), Column::number("lost")])
             .title("Messages of calls");
@@ -222,8 +222,8 @@ fn harm(summary: &Summary) -> Option<Table> {
         columns.push(Column::number("equal share"));
     }
     columns.extend([Column::number("harm to completion"), Column::number("95 % interval")]);
-    let mut table =
-        Table::new(columns).title("Harm by the others (0: none, 1: the flow gets nothing)");
+    let mut table = Table::new(columns)
+        .title("Harm that the other flows do to each flow (0: no harm; 1: the flow gets nothing)");
     for (name, harm) in harms() {
         let (goodput, goodput_within) = shown(harm.goodput, how);
         let (completion, completion_within) = shown(harm.completion, how);

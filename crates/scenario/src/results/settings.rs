@@ -30,7 +30,7 @@ impl Settings {
                 ecn: flow.quic.ecn,
                 pacing: true,
                 acknowledgements: if flow.quic.ack_frequency {
-                    "fewer if the window is large".to_owned()
+                    "every 2 packets or 25 ms, less often if the window is large".to_owned()
                 } else {
                     "every 2 packets or 25 ms".to_owned()
                 },

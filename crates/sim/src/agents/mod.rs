@@ -34,7 +34,7 @@ impl std::fmt::Display for TrafficError {
             TrafficError::Datagram => "a datagram must have 1 to 65487 bytes of payload",
             TrafficError::Period => "the \"on\" period must be above zero",
             TrafficError::Sizes => {
-                "flow sizes must be at least one byte and increase, and their shares must increase to 1"
+                "flow sizes must be at least one byte and in increasing order, and their cumulative shares must increase to 1"
             }
         })
     }

@@ -91,7 +91,7 @@ impl std::fmt::Display for QueueError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             QueueError::SmallerThanAPacket => {
-                "the queue is smaller than one packet of the link's MTU"
+                "the queue has no room for a single packet of the size of the link's MTU"
             }
             QueueError::Thresholds => {
                 "RED needs 0 <= min_threshold < max_threshold <= the limit, in the limit's unit"

@@ -134,14 +134,14 @@ impl std::fmt::Display for TopologyError {
             TopologyError::SameName(name) => write!(f, "two nodes are called {name}"),
             TopologyError::Loop(name) => write!(f, "a link connects {name} to itself"),
             TopologyError::UnknownNode(link) => {
-                write!(f, "link {} ends at a node that is not in this topology", link.0)
+                write!(f, "the link {} ends at a node that is not in this topology", link.0)
             }
             TopologyError::Direction { from, to, error } => {
                 write!(f, "the link from {from} to {to}: {error}")
             }
             TopologyError::NoRoute { from, to } => write!(
                 f,
-                "no route leads from {from} to {to}: connect them through routers (hosts do not forward)"
+                "there is no route from {from} to {to}: connect them through routers, because hosts do not forward packets"
             ),
             TopologyError::TooManyAgents(name) => {
                 write!(f, "{name} has 65535 agents, which use all its port numbers: use more nodes")

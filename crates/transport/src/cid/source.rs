@@ -114,7 +114,10 @@ impl ResetKey {
     /// Returns a number that is derived from this key and `label`. Use it for a purpose other than
     /// reset tokens. `label` must be longer than any connection ID.
     pub(crate) fn number(&self, label: &[u8]) -> u64 {
-        debug_assert!(label.len() > ConnectionId::MAX_LEN, "the label is longer than any ID");
+        debug_assert!(
+            label.len() > ConnectionId::MAX_LEN,
+            "the label must be longer than any connection ID"
+        );
         self.sum(label).first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 

@@ -84,14 +84,14 @@ pub enum CloseReason {
 impl std::fmt::Display for CloseReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            CloseReason::Local(error) => write!(f, "closed here: {error}"),
+            CloseReason::Local(error) => write!(f, "closed by this endpoint: {error}"),
             CloseReason::Peer(error) => write!(f, "closed by the peer: {error}"),
-            CloseReason::IdleTimeout => f.write_str("nothing came for the idle timeout"),
+            CloseReason::IdleTimeout => f.write_str("no packet arrived within the idle timeout"),
             CloseReason::StatelessReset => {
-                f.write_str("the peer does not know the connection any more (stateless reset)")
+                f.write_str("the peer no longer knows the connection (stateless reset)")
             }
             CloseReason::NoValidatedPath => {
-                f.write_str("the peer's address changed and was not validated")
+                f.write_str("the peer's address changed, and the new address was not validated")
             }
         }
     }

@@ -39,12 +39,12 @@ pub enum DatagramError {
 impl std::fmt::Display for DatagramError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            DatagramError::Unsupported => f.write_str("the peer takes no datagrams"),
+            DatagramError::Unsupported => f.write_str("the peer does not accept DATAGRAM frames"),
             DatagramError::TooLarge(most) => {
-                write!(f, "the datagram does not fit: {most} bytes do now")
+                write!(f, "the datagram does not fit into a packet: at present, {most} bytes fit")
             }
-            DatagramError::Full => f.write_str("too many datagrams wait to be sent"),
-            DatagramError::Closed => f.write_str("the connection is over"),
+            DatagramError::Full => f.write_str("too many datagrams are waiting to be sent"),
+            DatagramError::Closed => f.write_str("the connection has ended"),
         }
     }
 }

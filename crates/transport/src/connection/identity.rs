@@ -31,7 +31,7 @@ impl std::fmt::Display for ExportError {
         match self {
             ExportError::NotConnected => f.write_str("the handshake is not complete"),
             ExportError::NotKept => f.write_str(
-                "the server keeps nothing to export: set TransportConfig::keep_exporter",
+                "this server does not keep the secret for exports: set TransportConfig::keep_exporter",
             ),
             ExportError::Refused(reason) => f.write_str(reason),
         }

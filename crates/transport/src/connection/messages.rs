@@ -18,9 +18,11 @@ pub enum TellError {
 impl std::fmt::Display for TellError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            TellError::Gone => f.write_str("the hook is not attached any more"),
-            TellError::TooLong => write!(f, "a message has {MAX_MESSAGE} bytes at most"),
-            TellError::Failed => f.write_str("the hook failed on the message and was taken off"),
+            TellError::Gone => f.write_str("the hook is no longer attached"),
+            TellError::TooLong => write!(f, "a message can have at most {MAX_MESSAGE} bytes"),
+            TellError::Failed => {
+                f.write_str("the hook failed while it processed the message, and was detached")
+            }
         }
     }
 }

@@ -36,9 +36,9 @@ impl std::fmt::Display for MigrateError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             MigrateError::NotConfirmed => "the handshake is not confirmed yet",
-            MigrateError::Forbidden => "the peer has forbidden to migrate",
-            MigrateError::Server => "servers do not migrate",
-            MigrateError::NoConnectionId => "the peer has given no connection ID for another path",
+            MigrateError::Forbidden => "the peer does not permit migration",
+            MigrateError::Server => "a server cannot migrate",
+            MigrateError::NoConnectionId => "the peer has issued no connection ID for another path",
         })
     }
 }

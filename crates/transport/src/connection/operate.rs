@@ -462,7 +462,10 @@ impl Connection {
     #[cold]
     #[inline(never)]
     fn cannot_be(&mut self, place: usize, operation: Operation) {
-        self.take_off_at(place, HookError(format!("{operation}: its outputs cannot be")));
+        self.take_off_at(
+            place,
+            HookError(format!("{operation}: the hook returned impossible outputs")),
+        );
     }
 
     #[cold]

@@ -59,20 +59,26 @@ impl Connection {
         let wrong = |what: String| HookError(format!("{operation}: {what}"));
         let written = buffer.get(..length);
         let written =
-            written.ok_or_else(|| wrong(format!("it wrote more than {MAX_BYTES} bytes")))?;
+            written.ok_or_else(|| wrong(format!("the hook wrote more than {MAX_BYTES} bytes")))?;
         let mut parameters = Vec::new();
         for one in RawParameters::new(written) {
-            let one = one.map_err(|_| wrong("what it wrote are no parameters".to_owned()))?;
+            let one = one.map_err(|_| {
+                wrong("the hook did not write valid transport parameters".to_owned())
+            })?;
             let number = one.id.0.get();
             let twice = parameters.iter().any(|other: &RawParameter<'_>| other.id == one.id);
             let free = number >= FIRST && !one.id.is_known() && !one.id.is_reserved();
             if !free || twice || self.start.declares(one.id) {
-                return Err(wrong(format!("the parameter {number:#x} is not its own")));
+                return Err(wrong(format!(
+                    "the hook may not write the transport parameter {number:#x}"
+                )));
             }
             parameters.push(one);
         }
         if parameters.len() > MAX_PARAMETERS {
-            return Err(wrong(format!("it wrote more than {MAX_PARAMETERS} parameters")));
+            return Err(wrong(format!(
+                "the hook wrote more than {MAX_PARAMETERS} transport parameters"
+            )));
         }
         for one in &parameters {
             self.start.declare_also(*one);

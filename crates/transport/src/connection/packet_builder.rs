@@ -95,7 +95,10 @@ impl<'d, 'b> PacketBuilder<'d, 'b> {
 
     /// Lists the frames in this, which is empty, for its memory. To be called before any frame is written.
     pub(super) fn list_in(&mut self, frames: Vec<SentFrame>) {
-        debug_assert!(self.frames.is_empty() && frames.is_empty(), "no frame is lost");
+        debug_assert!(
+            self.frames.is_empty() && frames.is_empty(),
+            "both lists of frames must be empty"
+        );
         self.frames = frames;
     }
 

@@ -190,7 +190,11 @@ impl Index<PathKey> for Paths {
 
     fn index(&self, key: PathKey) -> &Path {
         let found = self.get(key);
-        debug_assert!(found.is_some(), "path {} was found in this call and is gone", key.0);
+        debug_assert!(
+            found.is_some(),
+            "path {} was found earlier in this call, but no longer exists",
+            key.0
+        );
         found.unwrap_or_else(|| self.active())
     }
 }
@@ -199,7 +203,11 @@ impl IndexMut<PathKey> for Paths {
     #[inline(always)]
     fn index_mut(&mut self, key: PathKey) -> &mut Path {
         let found = self.list.iter().position(|path| path.key() == key);
-        debug_assert!(found.is_some(), "path {} was found in this call and is gone", key.0);
+        debug_assert!(
+            found.is_some(),
+            "path {} was found earlier in this call, but no longer exists",
+            key.0
+        );
         &mut self.list[found.unwrap_or(self.active)]
     }
 }

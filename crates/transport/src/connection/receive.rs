@@ -69,7 +69,7 @@ impl ProtectedPacket {
     pub(super) fn in_space(space: SpaceId) -> ProtectedPacket {
         let options = ParseOptions { dcid_len: 0, greased_fixed_bit: false };
         let Some(Ok(Packet::Short(short))) = Datagram::new(&[0x40; 40], options).next() else {
-            panic!("a first byte like that begins a short header");
+            panic!("the first byte 0x40 must begin a short header");
         };
         ProtectedPacket {
             space,

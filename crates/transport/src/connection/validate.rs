@@ -226,7 +226,9 @@ impl TransportConfig {
             }
         }
         if bytes > MAX_EXTRA {
-            let range = format!("{MAX_EXTRA} bytes together, with {EXTRA_HEADER} more for each");
+            let range = format!(
+                "at most {MAX_EXTRA} bytes in total, where each parameter counts {EXTRA_HEADER} additional bytes"
+            );
             return Err(error("extra_parameters", format!("{bytes} bytes"), range));
         }
         Ok(())

@@ -537,7 +537,7 @@ impl Connection {
     ) -> Result<(), BufferFull> {
         let bytes = writer.reserve(len)?;
         let copied = self.streams.copy(id, offset, bytes);
-        debug_assert_eq!(copied, len, "what is sent is there");
+        debug_assert_eq!(copied, len, "the data to send must be in the buffer");
         Ok(())
     }
 }

@@ -8,7 +8,8 @@ pub(super) const NO_HOOK: u8 = u8::MAX;
 /// Value in [`Callees`] if several hooks are called. The table has a list of them.
 pub(super) const MANY: u8 = NO_HOOK - 1;
 
-const _: () = assert!(MAX_HOOKS <= MANY as usize, "a place is neither NO_HOOK nor MANY");
+const _: () =
+    assert!(MAX_HOOKS <= MANY as usize, "the index of a hook must differ from NO_HOOK and MANY");
 
 /// The hooks that a call reaches before, in place of and after the operation. Each of the three is
 /// the position of a hook in the connection's list of hooks, [`NO_HOOK`] or [`MANY`]. They are

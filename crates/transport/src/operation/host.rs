@@ -172,7 +172,10 @@ impl std::fmt::Display for Denied {
                 f.write_str("the hook's queue is full, or another hook already uses this function")
             }
             Denied::TooLong => {
-                write!(f, "a message can have {MAX_MESSAGE} bytes, a payload {MAX_PAYLOAD} bytes")
+                write!(
+                    f,
+                    "a message can have at most {MAX_MESSAGE} bytes, and a payload at most {MAX_PAYLOAD} bytes"
+                )
             }
             Denied::FrameType => {
                 f.write_str("the frame type is not the hook's own: attach the hook with that type")

@@ -166,7 +166,7 @@ impl Assembler {
     #[inline]
     pub(crate) fn append_placed(&mut self, offset: u64, length: usize) {
         let goes_on = self.extend(offset, length as u64);
-        debug_assert!(goes_on, "`place` has checked this");
+        debug_assert!(goes_on, "`place` must have checked that the data continues");
     }
 
     fn copy_in(&mut self, pages: &mut Pages, offset: u64, mut data: &[u8]) {

@@ -34,7 +34,7 @@ pub enum ElfError {
     #[error("not an ELF object that can be read: {0}")]
     Format(String),
     /// The file is for another machine, or it is already linked.
-    #[error("not a relocatable BPF object: compile with `clang -target bpf -c`")]
+    #[error("the file is not a relocatable BPF object: compile with `clang -target bpf -c`")]
     NotBpf,
     /// The file contains no code.
     #[error("the file has no code: add a function")]
@@ -180,7 +180,7 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
         ranges.sort_unstable();
         match ranges.windows(2).find(|pair| pair[1].0 < pair[0].1) {
             Some(pair) => {
-                let what = "it shares bytes of the file with another section";
+                let what = "the section shares bytes of the file with another section";
                 Err(ElfError::Section { section: pair[1].2, what })
             }
             None => Ok(()),
@@ -204,11 +204,17 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
             let bytes = match section.sh_type(Le) {
                 elf::SHT_PROGBITS => section.data(Le, self.bytes)?,
                 elf::SHT_NOBITS if !executable => &[],
-                _ => return Err(bad("its kind is not supported: only code and data are loaded")),
+                _ => {
+                    return Err(bad(
+                        "sections of this kind are not supported: only code and data are loaded",
+                    ));
+                }
             };
             if executable {
                 if !size.is_multiple_of(SLOT) {
-                    return Err(bad("its size is not a whole number of instructions"));
+                    return Err(bad(
+                        "the size of the section is not a whole number of instructions",
+                    ));
                 }
                 if size > MAX_INSTRUCTIONS * SLOT - self.code.len() {
                     return Err(ElfError::CodeTooLong);
@@ -238,7 +244,7 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
         let section = usize::from(symbol.st_shndx(Le).0);
         match self.placed.get(section).copied().unwrap_or(Placed::Not) {
             Placed::Not => {
-                let what = "it is not in a section that is loaded";
+                let what = "the symbol is not in a section that is loaded";
                 Err(ElfError::Symbol { name: self.name(index, symbol), what })
             }
             placed => Ok(placed),
@@ -279,7 +285,7 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
             let Some(at) = at.filter(|at| at.is_multiple_of(SLOT) && *at < self.code.len()) else {
                 return Err(ElfError::Symbol {
                     name,
-                    what: "it is a function, but it is not in the code",
+                    what: "the symbol is a function, but is not in a code section",
                 });
             };
             let global = symbol.st_bind() != elf::STB_LOCAL;

@@ -54,7 +54,7 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
             // relocations is limited by the size of the sections to which they apply.
             left = left.checked_sub(relocations.len()).ok_or(ElfError::Section {
                 section: target,
-                what: "more relocations than instructions and words of data",
+                what: "there are more relocations than instructions and words of data",
             })?;
             for relocation in relocations {
                 let offset = relocation.r_offset(Le);
@@ -127,7 +127,7 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
         }
         if found.st_shndx(Le) == elf::SHN_UNDEF {
             let name = self.name(symbol, found);
-            let what = "neither a function of the program nor a helper of the host";
+            let what = "the symbol is neither a function of the program nor a helper of the host";
             let number = (self.helper)(&name).ok_or(ElfError::Symbol { name, what })?;
             self.code[at + 1] &= 0x0f;
             self.code[at + 4..at + 8].copy_from_slice(&number.to_le_bytes());
@@ -164,13 +164,13 @@ impl<F: Fn(&str) -> Option<u32>> Loader<'_, '_, F> {
     fn address(&self, symbol: SymbolIndex) -> Result<u64, Bad> {
         let found = self.symbols.symbol(symbol).map_err(ElfError::from)?;
         if found.st_shndx(Le) == elf::SHN_UNDEF {
-            let what = "it is declared but not defined: a program can use only its own variables";
+            let what = "the variable is declared, but not defined: a program can only use its own variables";
             return Err(ElfError::Symbol { name: self.name(symbol, found), what }.into());
         }
         match self.placed_symbol(symbol, found)? {
             Placed::Data(from) => Ok(((DATA_START + from) as u64).wrapping_add(found.st_value(Le))),
             _ => Err(Bad::Here(
-                "the address of a function: calls through pointers are not supported",
+                "the program takes the address of a function, but calls through pointers are not supported",
             )),
         }
     }

@@ -76,7 +76,7 @@ impl FrameErrorKind {
     /// Returns a short description. It is used as the reason phrase of a CONNECTION_CLOSE frame.
     pub const fn phrase(self) -> &'static str {
         match self {
-            FrameErrorKind::NoFrames => "packet without frames",
+            FrameErrorKind::NoFrames => "the packet contains no frames",
             FrameErrorKind::Truncated => "truncated frame",
             FrameErrorKind::TypeNotShortest => "frame type not in its shortest encoding",
             FrameErrorKind::UnknownType => "unknown frame type",
@@ -85,7 +85,7 @@ impl FrameErrorKind {
             FrameErrorKind::NegativePacketNumber => "acknowledged packet number below 0",
             FrameErrorKind::EmptyToken => "empty token",
             FrameErrorKind::OffsetTooLarge => "stream data beyond 2^62-1",
-            FrameErrorKind::StreamCountTooLarge => "more than 2^60 streams",
+            FrameErrorKind::StreamCountTooLarge => "the number of streams exceeds 2^60",
             FrameErrorKind::ConnectionIdLength => "connection ID length not 1 to 20",
             FrameErrorKind::RetirePriorTo => "Retire Prior To exceeds Sequence Number",
             FrameErrorKind::PathIdTooLarge => "path ID exceeds 2^32-1",

@@ -128,9 +128,11 @@ impl fmt::Display for PacketError {
         f.write_str(match self {
             PacketError::Truncated => "the packet ends too early",
             PacketError::FixedBit => "the Fixed Bit is zero",
-            PacketError::ConnectionIdTooLong => "a connection ID over 20 bytes",
-            PacketError::TooShortToSample => "too short for a header protection sample",
-            PacketError::EmptyRetryToken => "a Retry without a token",
+            PacketError::ConnectionIdTooLong => "a connection ID is longer than 20 bytes",
+            PacketError::TooShortToSample => {
+                "the packet is too short for a header protection sample"
+            }
+            PacketError::EmptyRetryToken => "the Retry packet has no token",
             PacketError::VersionList => "the list of versions ends inside a version",
         })
     }

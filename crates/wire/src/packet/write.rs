@@ -266,8 +266,10 @@ impl From<BufferFull> for FinishError {
 impl fmt::Display for FinishError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            FinishError::BufferFull => "no room for the tag",
-            FinishError::TooShortToSample => "too short for a header protection sample",
+            FinishError::BufferFull => "the buffer has no room for the authentication tag",
+            FinishError::TooShortToSample => {
+                "the packet is too short for a header protection sample"
+            }
             FinishError::LengthTooSmall => "the packet is longer than its Length field can express",
         })
     }

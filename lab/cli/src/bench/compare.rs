@@ -18,39 +18,39 @@ use crate::output;
 /// for a verdict; 4 no cell can be compared
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The old result: a run's folder, or its result.json
+    /// The old result: the folder of a run, or its file result.json
     #[arg(value_name = "OLD")]
     old: PathBuf,
     /// The new result. With --rename, this may be the same as OLD
     #[arg(value_name = "NEW")]
     new: PathBuf,
-    /// Compare implementation OLD with implementation NEW, by pairs of rounds if both are in the
-    /// same run
+    /// Compare the implementation OLD with the implementation NEW. If both are in the same run,
+    /// compare them round by round
     #[arg(long, value_name = "OLD=NEW", value_parser = renamed)]
     rename: Option<(String, String)>,
-    /// Maximum p-value of an effect
+    /// Maximum p-value of a significant effect
     #[arg(long, value_name = "P", default_value = "0.05", value_parser = probability)]
     p: f64,
-    /// Minimum size of an effect, in percent
+    /// Minimum size of a relevant effect, in percent
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = percent)]
     effect: f64,
-    /// A cell has no difference if the 95 % interval of its change lies within this limit, in
-    /// percent
+    /// Maximum change, in percent: a cell counts as unchanged if the 95 % interval of its change is
+    /// within this limit
     #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = percent)]
     same: f64,
-    /// Correct p-values for the number of cells (Holm)
+    /// Correct the p-values for the number of compared cells (Holm)
     #[arg(long)]
     corrected: bool,
-    /// Also fail if some cells cannot be compared
+    /// Also exit with 1 if some cells cannot be compared
     #[arg(long)]
     strict: bool,
-    /// Exit with 0 whenever at least one cell could be compared
+    /// Exit with 0 if at least one cell could be compared, even if a cell is worse
     #[arg(long, conflicts_with = "strict")]
     no_fail: bool,
     /// Print the comparison as JSON (schema equic.bench.compare/1)
     #[arg(long, conflicts_with = "markdown")]
     json: bool,
-    /// Print the tables as Markdown
+    /// Print the tables in Markdown
     #[arg(long)]
     markdown: bool,
 }
@@ -58,21 +58,25 @@ pub(crate) struct Args {
 fn renamed(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((old, new)) if !old.is_empty() && !new.is_empty() => Ok((old.into(), new.into())),
-        _ => Err("two names are needed: OLD=NEW".to_owned()),
+        _ => Err("two names are needed: write OLD=NEW".to_owned()),
     }
 }
 
 fn probability(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| "it is not a number".to_owned())?;
-    if value > 0.0 && value < 1.0 { Ok(value) } else { Err("it is not between 0 and 1".to_owned()) }
+    let value: f64 = text.parse().map_err(|_| "the value is not a number".to_owned())?;
+    if value > 0.0 && value < 1.0 {
+        Ok(value)
+    } else {
+        Err("the value is not between 0 and 1".to_owned())
+    }
 }
 
 fn percent(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| "it is not a number".to_owned())?;
+    let value: f64 = text.parse().map_err(|_| "the value is not a number".to_owned())?;
     if (0.0..=1000.0).contains(&value) {
         Ok(value)
     } else {
-        Err("it is not between 0 and 1000".to_owned())
+        Err("the value is not between 0 and 1000".to_owned())
     }
 }
 
@@ -86,10 +90,10 @@ pub(super) fn run(args: &Args) -> Result {
     };
     let compared = compare(&old, &new, args.rename.as_ref(), rule);
     if compared.cells.is_empty() {
-        let what = "the results have no cell of the same name";
+        let what = "the two results have no cell in common";
         return Err(Failure::incomparable(
             what,
-            "name both implementations with `--rename OLD=NEW`",
+            "to compare two implementations, name both with `--rename OLD=NEW`",
         ));
     }
     match print(args, &compared) {
@@ -103,7 +107,7 @@ pub(super) fn run(args: &Args) -> Result {
     let all = compared.cells.len();
     if incomparable == all {
         let what = format!("none of {all} cells can be compared");
-        return Err(Failure::incomparable(what, "the table says why for each of them"));
+        return Err(Failure::incomparable(what, "the table gives the reason for each cell"));
     }
     if worse > 0 && !args.no_fail {
         return Err(Failure::new(format!("{worse} of {all} cells are worse")));
@@ -123,10 +127,14 @@ pub(super) fn run(args: &Args) -> Result {
 fn too_few(compared: &Comparison, undecidable: usize) -> Failure {
     let all = compared.cells.len();
     let needed = compared.cells.iter().filter_map(|cell| cell.rounds_needed).max();
-    let what = format!("{undecidable} of {all} cells have too few rounds for the verdict `worse`");
+    let what = format!(
+        "{undecidable} of {all} cells have too few rounds to decide whether they are worse"
+    );
     let help = match needed {
         Some(rounds) => {
-            format!("measure again with `equic-lab bench run --runs {rounds}`, or more")
+            format!(
+                "repeat the measurement with `equic-lab bench run --runs {rounds}` or more rounds"
+            )
         }
         None => "raise `--p`".to_owned(),
     };
@@ -145,7 +153,7 @@ fn print(args: &Args, compared: &Comparison) -> Result {
     let doubted = compared.cells.iter().filter(is_doubted).count();
     if doubted > 0 {
         output::notice(format_args!(
-            "{doubted} of {} verdicts depend on a client's clock that does not agree with the runner's: see the notes of `equic-lab bench report`",
+            "{doubted} of {} verdicts depend on the clock of a client that does not agree with the clock of the runner: see the notes of `equic-lab bench report`",
             compared.cells.len()
         ));
     }
@@ -155,8 +163,7 @@ fn print(args: &Args, compared: &Comparison) -> Result {
 fn verdicts(compared: &Comparison) -> String {
     let Rule { p, effect, same, corrected } = compared.rule;
     format!(
-        "{} worse, {} better, {} with no difference larger than {} %, {} inconclusive, {} with too few rounds, \
-         {} cannot be compared ({}, p < {p}{}, effect of {} % or more)",
+        "cells: {} worse, {} better, {} with no difference larger than {} %, {} inconclusive, {} with too few rounds, {} not comparable ({}, p < {p}{}, effect of {} % or more)",
         compared.count(ComparisonVerdict::Worse),
         compared.count(ComparisonVerdict::Better),
         compared.count(ComparisonVerdict::Same),
@@ -164,8 +171,8 @@ fn verdicts(compared: &Comparison) -> String {
         compared.count(ComparisonVerdict::Inconclusive),
         compared.count(ComparisonVerdict::TooFewRounds),
         compared.count(ComparisonVerdict::Incomparable),
-        if compared.paired { "paired by rounds" } else { "Mann-Whitney" },
-        if corrected { " for all cells together" } else { "" },
+        if compared.paired { "Wilcoxon's test of paired rounds" } else { "Mann-Whitney test" },
+        if corrected { ", corrected for the number of cells" } else { "" },
         effect * 100.0,
     )
 }

@@ -15,10 +15,10 @@ const SCHEMA: &str = "equic.bench.doctor/1";
 /// them
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Exit with 1 if there is a serious finding
+    /// Exit with 1 if the doctor has a serious finding
     #[arg(long)]
     strict: bool,
-    /// Print it as JSON (schema equic.bench.doctor/1)
+    /// Print the findings as JSON (schema equic.bench.doctor/1)
     #[arg(long)]
     json: bool,
 }
@@ -36,7 +36,7 @@ pub(super) fn run(args: &Args) -> Result {
     if args.json {
         output::json(SCHEMA, Findings { findings })?;
     } else if findings.is_empty() {
-        output::line("no problems found")?;
+        output::line("the doctor found no problems on this machine")?;
     } else {
         for one in findings {
             let weight = if one.serious { "serious" } else { "to know" };
@@ -46,6 +46,6 @@ pub(super) fn run(args: &Args) -> Result {
     match serious {
         0 => Ok(()),
         _ if !args.strict => Ok(()),
-        count => Err(Failure::new(format!("{count} serious findings"))),
+        count => Err(Failure::new(format!("the doctor has {count} serious findings"))),
     }
 }

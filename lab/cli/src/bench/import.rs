@@ -13,16 +13,16 @@ use crate::output;
 /// its figures again with the statistics of `equic-lab bench`, and prints the paper's tables
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Copy of the raw data: a clone, or its folder results
+    /// Copy of the paper's raw data: a clone of the repository, or its folder `results`
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Also list every pair of every experiment
+    /// Also list the results of every pair of client and server in every experiment
     #[arg(long)]
     all: bool,
-    /// Print everything as JSON (schema equic.bench.tumi8/1)
+    /// Print all results as JSON (schema equic.bench.tumi8/1)
     #[arg(long, conflicts_with_all = ["markdown", "all"])]
     json: bool,
-    /// Print the tables as Markdown
+    /// Print the tables in Markdown
     #[arg(long)]
     markdown: bool,
 }

@@ -18,7 +18,7 @@ const SCHEMA: &str = "equic.bench.list/1";
 pub(crate) struct Args {
     #[command(flatten)]
     lists: Lists,
-    /// Print it as JSON (schema equic.bench.list/1)
+    /// Print the list as JSON (schema equic.bench.list/1)
     #[arg(long)]
     json: bool,
 }
@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args) -> Result {
     if args.json {
         return output::json(SCHEMA, List { file: file.as_deref(), implementations });
     }
-    let source = file.map_or("in the program".to_owned(), |file| file.display().to_string());
+    let source = file.map_or("built-in list".to_owned(), |file| file.display().to_string());
     let mut table = Table::new([
         Column::text("name"),
         Column::number("tier"),
@@ -122,7 +122,7 @@ fn pulled(image: &str) -> Result<(), String> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     match command.status() {
         Ok(status) if status.success() => Ok(()),
-        Ok(_) => Err(format!("docker has no image {image}: `docker pull {image}`")),
+        Ok(_) => Err(format!("docker has no image {image}: run `docker pull {image}`")),
         Err(_) => Err("docker is not installed".to_owned()),
     }
 }

@@ -9,13 +9,13 @@ use crate::failure::{Failure, Result};
 /// Which implementations are known.
 #[derive(clap::Args)]
 pub(super) struct Lists {
-    /// File with the list of implementations. `--impl` also accepts names of the built-in list,
-    /// such as equic or tcp [default: bench/implementations.json in the current directory, or else
-    /// the built-in list]
+    /// File with the list of implementations. In addition, `--impl` accepts names of the built-in
+    /// list, such as equic or tcp [default: bench/implementations.json in the current directory if
+    /// it exists, otherwise the built-in list]
     #[arg(long, value_name = "FILE")]
     implementations_file: Option<PathBuf>,
-    /// Directory with the builds [default: target/servers of the current directory or of the
-    /// program's source tree]
+    /// Directory with the built implementations [default: target/servers in the current directory,
+    /// or in the source tree of this program]
     #[arg(long, value_name = "DIR")]
     built: Option<PathBuf>,
 }

@@ -25,18 +25,19 @@ pub(crate) enum Command {
     Run(Box<run::Args>),
     /// List the implementations
     List(list::Args),
-    /// Find properties of this machine that make measurements wrong or unstable
+    /// Check this machine for properties that make measurements wrong or unstable
     Doctor(doctor::Args),
-    /// Create tables, result.json, CSV, a page and plots from a run's samples
+    /// Create tables, result.json, CSV files, an HTML page and plots from the samples of a run
     Report(report::Args),
-    /// Compare two results: better, worse, the same or inconclusive; exit status 1 if something is worse
+    /// Compare two results: which cells are better, worse, the same or inconclusive. The exit
+    /// status is 1 if a cell is worse
     Compare(compare::Args),
-    /// Compute the figures of "QUIC on the Highway" again from its raw data
+    /// Compute the figures of the paper "QUIC on the Highway" from its raw data
     ImportTumi8(import::Args),
-    /// Run as a machine of a testbed: requests and answers in JSON lines
+    /// Run as the agent on a machine of a testbed. Requests and answers are JSON lines
     #[command(hide = true)]
     Agent,
-    /// Run as the server or the client that is measured
+    /// Run as the measured server or client
     Endpoint(endpoint::Command),
 }
 

@@ -13,13 +13,13 @@ use crate::output;
 /// from a run's samples.jsonl, and prints the tables
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The run's folder
+    /// Folder of the run
     #[arg(value_name = "DIR")]
     dir: PathBuf,
     /// Print the summary as JSON (schema equic.bench.summary/1)
     #[arg(long, conflicts_with = "markdown")]
     json: bool,
-    /// Print the tables as Markdown
+    /// Print the tables in Markdown
     #[arg(long)]
     markdown: bool,
 }
@@ -32,7 +32,9 @@ pub(super) fn run(args: &Args) -> Result {
     }
     tables(&result::tables(&summary), args.markdown)?;
     if summary.cut {
-        output::notice("the last line of samples.jsonl is cut off: the run was stopped");
+        output::notice(
+            "the last line of samples.jsonl is incomplete, because the run was stopped while it wrote the line",
+        );
     }
     for line in &summary.unreadable {
         output::notice(format_args!("samples.jsonl, line {}: {}", line.line, line.why));
@@ -52,7 +54,7 @@ pub(super) fn draw(dir: &Path, summary: &Summary) {
 pub(super) fn page(dir: &Path, summary: &Summary) -> Result {
     output::line(format_args!("\nPage: {}", dir.join("report.html").display()))?;
     if result::html::plots(&result::html::page(summary)).is_empty() {
-        return output::line("Plots: none, because no cell has a figure");
+        return output::line("No plots were created, because no cell has a result");
     }
     let kinds = if PNG { "SVG, PNG" } else { "SVG" };
     output::line(format_args!("Plots: {} ({kinds})", dir.join(result::PLOTS).display()))

@@ -46,33 +46,34 @@ pub(crate) struct Args {
     /// Run only these test cases
     #[arg(long, value_name = "CASE", value_delimiter = ',', value_parser = case)]
     only: Vec<Case>,
-    /// Use the sizes, the numbers of connections and the rate (10 Mb/s) of the QUIC Interop Runner
+    /// Use the same file sizes, numbers of connections and rate (10 Mb/s) as the QUIC Interop
+    /// Runner
     #[arg(long)]
     full: bool,
-    /// Number of cells that run in parallel
+    /// Number of cells to run in parallel
     #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u8).range(1..=64))]
     jobs: u8,
-    /// Seed of losses, corruption and files
+    /// Seed for the random losses, corruptions and file contents
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
     /// File with the list of implementations [default: interop/implementations.json in the current
-    /// directory, or else those of the built-in list that are built]
+    /// directory if it exists, otherwise the implementations of the built-in list that are built]
     #[arg(long, value_name = "FILE")]
     implementations_file: Option<PathBuf>,
-    /// Directory with the builds [default: target/servers of the current directory or of the
-    /// program's source tree]
+    /// Directory with the built implementations [default: target/servers in the current directory,
+    /// or in the source tree of this program]
     #[arg(long, value_name = "DIR")]
     built: Option<PathBuf>,
     /// Directory for result.json and the logs of each cell
     #[arg(long, value_name = "DIR", default_value = "out/interop")]
     out: PathBuf,
-    /// Exchange plugins (docs/plugin-wire.md) between our endpoints and peers that support it
+    /// Exchange plugins (docs/plugin-wire.md) between eQUIC's endpoints and peers that support this
     #[arg(long)]
     plugins: bool,
-    /// With --plugins: a plugin (.qplug) that our endpoints offer
+    /// With --plugins: plugin (.qplug) that eQUIC's endpoints offer
     #[arg(long, value_name = "FILE", requires = "plugins")]
     push: Vec<PathBuf>,
-    /// Count unsupported cases as failed
+    /// Count unsupported test cases as failed
     #[arg(long)]
     strict: bool,
     /// Print the result as JSON, in the QUIC Interop Runner's schema
@@ -121,7 +122,9 @@ pub(crate) fn run(args: &Args) -> Result {
         }
     }
     if jobs.is_empty() {
-        return Err(Failure::new("nothing to run: no client or no server is left"));
+        return Err(Failure::new(
+            "there is nothing to run, because the options leave no client or no server",
+        ));
     }
     let out = absolute(&args.out)?;
     let logs = out.join("logs");
@@ -177,7 +180,7 @@ fn carry_out<'a>(
     let worked: Vec<Result> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..args.jobs).map(|_| scope.spawn(work)).collect();
         let ended = |thread: std::thread::ScopedJoinHandle<'_, Result>| {
-            thread.join().unwrap_or_else(|_| Err(Failure::new("a cell's thread panicked")))
+            thread.join().unwrap_or_else(|_| Err(Failure::new("the thread of a cell panicked")))
         };
         threads.into_iter().map(ended).collect()
     });
@@ -211,7 +214,7 @@ fn finish(
         output::line(format_args!("\nResult: {}", path.display()))?;
     }
     if stopped {
-        return Err(Failure::new("interrupted: not all cells were run"));
+        return Err(Failure::new("interrupted before all cells were run"));
     }
     let failed = matrix.count(CaseResult::Failed);
     let unsupported = if args.strict { matrix.count(CaseResult::Unsupported) } else { 0 };
@@ -238,7 +241,7 @@ fn registry(args: &Args) -> Result<Registry> {
             let without = registry.retain_built(&[&dir, &built]);
             if !without.is_empty() {
                 output::notice(format_args!(
-                    "without {}, which are not built: `scripts/interop.sh build` in the source tree",
+                    "these implementations are left out, because they are not built: {} (`scripts/interop.sh build` in the source tree builds them)",
                     without.join(", ")
                 ));
             }
@@ -258,8 +261,9 @@ fn registry(args: &Args) -> Result<Registry> {
 
 /// Returns the absolute path, because endpoints are started in another directory.
 fn absolute(path: &Path) -> Result<PathBuf> {
-    std::path::absolute(path)
-        .map_err(|error| Failure::because(format_args!("{} is not a path", path.display()), error))
+    std::path::absolute(path).map_err(|error| {
+        Failure::because(format_args!("{} is not a valid path", path.display()), error)
+    })
 }
 
 fn seconds() -> f64 {

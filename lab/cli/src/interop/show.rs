@@ -30,7 +30,7 @@ pub(super) fn matrix(matrix: &Matrix) -> Result {
         reasons(matrix, verdict)?;
     }
     output::line(format_args!(
-        "\n{} succeeded, {} unsupported, {} failed",
+        "\ncells: {} succeeded, {} unsupported, {} failed",
         matrix.count(CaseResult::Succeeded),
         matrix.count(CaseResult::Unsupported),
         matrix.count(CaseResult::Failed)

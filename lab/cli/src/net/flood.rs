@@ -19,28 +19,29 @@ use crate::signals::{Signals, runtime};
 /// What a flood sends.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Send QUIC Initials: each one starts a handshake at the server
+    /// Send QUIC Initials, each of which starts a handshake at the server
     Initial {
         #[command(flatten)]
         common: Common,
-        /// Server name in the ClientHello
+        /// Server name (SNI) in the ClientHello
         #[arg(long, value_name = "NAME", default_value = "localhost")]
         server_name: String,
-        /// Protocol in the ClientHello
+        /// Application protocol (ALPN) in the ClientHello
         #[arg(long, default_value = "h3")]
         alpn: Vec<String>,
-        /// Prepare this number of Initials and send them in turn, instead of a new one each time
+        /// Prepare this number of Initials and repeat them, instead of creating a new Initial for
+        /// each packet
         #[arg(long, value_name = "N")]
         pool: Option<usize>,
     },
-    /// Send random bytes after a short header: packets of connections that do not exist
+    /// Send packets with a short header and random bytes, which belong to no connection
     Garbage {
         #[command(flatten)]
         common: Common,
         /// Length of the UDP payload, in bytes
         #[arg(long, value_name = "N", default_value = "200")]
         size: usize,
-        /// Number of different packets to send in turn
+        /// Number of different packets to prepare; the flood repeats them
         #[arg(long, value_name = "N", default_value = "1024")]
         pool: usize,
     },
@@ -49,31 +50,32 @@ pub(crate) enum Command {
 /// Target, sources and limits of a flood.
 #[derive(clap::Args)]
 pub(crate) struct Common {
-    /// The target: an address of the lab
+    /// Address and port of the target, which must be in the lab
     #[arg(long, value_name = "ADDR:PORT")]
     target: SocketAddr,
-    /// Send from sockets on these addresses [default: the host's own]
+    /// Addresses of the sockets to send from [default: the addresses of the host]
     #[arg(long, value_name = "ADDR")]
     from: Vec<IpAddr>,
-    /// Number of sockets per address, each with its own port
+    /// Number of sockets per address. Each socket has a separate port
     #[arg(long, value_name = "N", default_value = "1", conflicts_with = "spoof")]
     ports: u16,
-    /// Forge source addresses: random addresses of these prefixes
+    /// Forge the source addresses: use random addresses of these prefixes
     #[arg(long, value_name = "PREFIX", value_parser = parse_prefix, conflicts_with = "from")]
     spoof: Vec<IpNet>,
-    /// Duration
+    /// Duration of the flood
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     duration: Duration,
-    /// Maximum number of packets
+    /// Maximum number of packets to send
     #[arg(long, value_name = "N")]
     packets: Option<u64>,
-    /// Packets per second [default: as fast as possible]
+    /// Rate in packets per second [default: as fast as possible]
     #[arg(long, value_name = "N")]
     pps: Option<NonZeroU64>,
-    /// Seed: the same number sends the same packets
+    /// Seed of the random numbers: with the same seed, the flood sends the same packets
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
-    /// Print JSON lines (schema equic.lab.flood/1): at the start, once per second, and the result
+    /// Print JSON lines (schema equic.lab.flood/1): one at the start, one per second, and one with
+    /// the result
     #[arg(long)]
     json: bool,
 }
@@ -179,10 +181,9 @@ async fn send(flood: Flood, journal: Journal) -> Result {
 fn refused(error: FloodError) -> Failure {
     let help = match &error {
         FloodError::InitNamespace | FloodError::NotInLab => {
-            "create a lab with `sudo equic-lab net up NAME`, which stays until Ctrl-C; then, in another terminal, put \
-             `sudo equic-lab net exec NAME/c0 --` before this command"
+            "create a lab with `sudo equic-lab net up NAME`, which exists until Ctrl-C; then, in another terminal, put `sudo equic-lab net exec NAME/c0 --` before this command"
         }
-        FloodError::ForeignDestination(_) => "`equic-lab net list` has the addresses of every lab",
+        FloodError::ForeignDestination(_) => "`equic-lab net list` shows the addresses of all labs",
         _ => return error.into(),
     };
     Failure::from(error).help(help)

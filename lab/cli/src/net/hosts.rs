@@ -30,7 +30,7 @@ pub(crate) struct Up {
     /// MTU of all links, in bytes
     #[arg(long, value_name = "N", default_value = "1500")]
     mtu: u32,
-    /// Let client I (from 0) send from any address of a prefix
+    /// Permit client I (counted from 0) to send from any address of this prefix
     #[arg(long, value_name = "I=PREFIX", value_parser = client_prefix)]
     client_prefix: Vec<(usize, IpNet)>,
     /// Print JSON lines (schema equic.lab.up/1)
@@ -41,7 +41,7 @@ pub(crate) struct Up {
 /// Removes a lab.
 #[derive(clap::Args)]
 pub(crate) struct Down {
-    /// Name as given to `net up`, or the whole id
+    /// Name of the lab as given to `net up`, or its complete id
     name: String,
 }
 
@@ -56,9 +56,10 @@ pub(crate) struct List {
 /// Runs a program in the network namespace of a host. Files and processes are the same as outside.
 #[derive(clap::Args)]
 pub(crate) struct Exec {
-    /// NAME/server, NAME/c0, a namespace's name, or server, c0, ... if there is only one lab
+    /// Host of a lab: NAME/server, NAME/c0, ..., or the name of a namespace. If there is only one
+    /// lab: server, c0, ...
     host: String,
-    /// The program and its arguments
+    /// Program to run on the host, and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
@@ -75,7 +76,7 @@ fn client_prefix(text: &str) -> Result<(usize, IpNet), String> {
     let (client, prefix) = text
         .split_once('=')
         .ok_or("write the number of a client and a prefix, such as 0=10.77.200.0/24")?;
-    let client = client.parse().map_err(|_| format!("`{client}` is not the number of a client"))?;
+    let client = client.parse().map_err(|_| format!("`{client}` is not a client number"))?;
     Ok((client, parse_prefix(prefix).map_err(|error| error.to_string())?))
 }
 
@@ -88,17 +89,18 @@ pub(super) fn up(args: &Up) -> Result {
         }
         let lab = builder.build()?;
         let journal = Journal::new(args.json, "equic.lab.up/1");
-        let mut text = format!("lab {} is up; Ctrl-C removes it\n", lab.id());
+        let mut text = format!("lab {} is running; Ctrl-C removes the lab\n", lab.id());
         for host in &lab.record().hosts {
             text +=
                 &format!("  {:<10} {:<16} {}\n", short(lab.record(), host), host.ipv4, host.ipv6);
         }
-        text += &format!("`equic-lab net exec {}/server -- CMD` runs CMD there", args.name);
+        text += &format!("`equic-lab net exec {}/server -- CMD` runs CMD on its server", args.name);
         journal.entry(text, || json!({ "event": "up", "lab": lab.record() }));
         signals.next().await;
         let id = lab.id().to_owned();
         lab.close()?;
-        journal.entry(format_args!("lab {id} is removed"), || json!({ "event": "down", "id": id }));
+        journal
+            .entry(format_args!("lab {id} was removed"), || json!({ "event": "down", "id": id }));
         Ok(())
     })
 }
@@ -118,7 +120,7 @@ pub(super) fn down(args: &Down) -> Result {
     let labs: Vec<LabRecord> =
         Lab::list()?.into_iter().filter(|lab| is_called(lab, &args.name)).collect();
     if labs.is_empty() {
-        return Err(no_such(&format!("no lab `{}`", args.name))?);
+        return Err(no_such(&format!("there is no lab `{}`", args.name))?);
     }
     for lab in &labs {
         if lab.owner_alive() {
@@ -143,11 +145,11 @@ pub(super) fn down(args: &Down) -> Result {
     for lab in &labs {
         if Lab::list()?.iter().any(|other| other.id == lab.id) {
             return Err(Failure::because(
-                format_args!("lab {} still exists", lab.id),
-                format_args!("process {} keeps it and did not end on SIGTERM", lab.pid),
+                format_args!("the lab {} still exists", lab.id),
+                format_args!("process {}, which keeps the lab, did not end on SIGTERM", lab.pid),
             ));
         }
-        output::line(format_args!("lab {} is removed", lab.id))?;
+        output::line(format_args!("lab {} was removed", lab.id))?;
     }
     Ok(())
 }
@@ -155,9 +157,9 @@ pub(super) fn down(args: &Down) -> Result {
 fn no_such(what: &str) -> Result<Failure> {
     let known: Vec<String> = Lab::list()?.into_iter().map(|lab| lab.id).collect();
     Ok(if known.is_empty() {
-        Failure::because(what, "there are none").help("`equic-lab net up NAME` makes one")
+        Failure::because(what, "no lab exists").help("`equic-lab net up NAME` creates a lab")
     } else {
-        Failure::because(what, format_args!("there are {}", known.join(", ")))
+        Failure::because(what, format_args!("these labs exist: {}", known.join(", ")))
     })
 }
 
@@ -205,18 +207,18 @@ pub(super) fn exec(args: &Exec) -> Result {
         .collect();
     let host = match found.as_slice() {
         [one] => one,
-        [] => return Err(no_such(&format!("no host `{}` in any lab", args.host))?),
+        [] => return Err(no_such(&format!("no lab has a host `{}`", args.host))?),
         several => {
             let names: Vec<&str> = several.iter().map(|host| host.name.as_str()).collect();
             return Err(Failure::because(
-                format_args!("`{}` could be any of several hosts", args.host),
+                format_args!("several hosts are called `{}`", args.host),
                 names.join(", "),
             )
-            .help("give the name of the namespace"));
+            .help("use the name of one of these namespaces"));
         }
     };
     let Some((program, rest)) = args.command.split_first() else {
-        return Err(Failure::usage("no program to run"));
+        return Err(Failure::usage("no program to run is given"));
     };
     host.open()?.enter()?;
     // Replace this process by the program, so that signals and exit codes are those of the program.
@@ -231,10 +233,10 @@ pub(super) fn sweep(args: &Sweep) -> Result {
         let data = json!({ "removed": sweep.removed, "alive": sweep.alive, "failed": failed });
         output::json("equic.lab.sweep/1", data)?;
     } else if sweep.removed.is_empty() && failed.is_empty() {
-        output::line("nothing to remove")?;
+        output::line("there is nothing to remove")?;
     } else {
         for id in &sweep.removed {
-            output::line(format_args!("lab {id} is removed"))?;
+            output::line(format_args!("lab {id} was removed"))?;
         }
     }
     if failed.is_empty() { Ok(()) } else { Err(Failure::new(failed.join("\n  "))) }

@@ -19,9 +19,10 @@ use crate::trust::TrustArgs;
 /// Which clients.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Well-behaved clients: open a connection, make a request, close it, repeat
+    /// Well-behaved clients, which repeatedly open a connection, make a request and close the
+    /// connection
     Well(Common),
-    /// Greedy clients: hold many connections open, and replace those that end
+    /// Greedy clients, which hold many connections open, and replace connections that end
     Parallel {
         #[command(flatten)]
         common: Common,
@@ -39,20 +40,22 @@ pub(crate) struct Common {
     /// Number of clients
     #[arg(long, value_name = "N", default_value = "1")]
     clients: usize,
-    /// Addresses to send from, in turn [default: the host's own]
+    /// Addresses to send from, which the clients use round-robin [default: the addresses of the
+    /// host]
     #[arg(long, value_name = "ADDR")]
     from: Vec<IpAddr>,
     /// Number of requests on each connection
     #[arg(long, value_name = "N", default_value = "1")]
     requests: u32,
-    /// Keep a connection open for this time after its requests (`parallel`: until it is closed)
+    /// Time for which a connection stays open after its requests (`parallel`: until the connection
+    /// is closed)
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     hold: Option<Duration>,
-    /// Connections to open per second, independent of earlier ones [default: open one when another
-    /// ends]
+    /// Number of connections to open per second, independent of earlier connections [default: open
+    /// a connection when another one ends]
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
-    /// Pause between connections
+    /// Pause between two connections of a client
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
     think: Duration,
     /// Pause after a connection that failed
@@ -61,13 +64,13 @@ pub(crate) struct Common {
     /// Timeout of a request, including its handshake
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "5s")]
     timeout: Duration,
-    /// Duration of the load [default: no limit with --count, otherwise until Ctrl-C]
+    /// Duration of the load [default: with --count no limit, otherwise until Ctrl-C]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     duration: Option<Duration>,
     /// Total number of requests
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// Which connections share a UDP socket
+    /// How the connections of a client share UDP sockets
     #[arg(long, value_enum, default_value = "connection")]
     socket_per: SocketPer,
     /// Send packets to this address instead of the one of the URL's host

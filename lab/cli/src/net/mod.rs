@@ -28,16 +28,16 @@ pub(crate) enum Command {
     Exec(hosts::Exec),
     /// Remove the remains of labs whose process was killed
     Clean(hosts::Sweep),
-    /// Send attack traffic; refused outside a lab
+    /// Send attack traffic. Works only inside a lab
     #[command(subcommand)]
     Flood(flood::Command),
-    /// Make HTTP/3 requests and measure each
+    /// Make HTTP/3 requests, and measure each of them
     #[command(subcommand)]
     Load(load::Command),
     /// Forward UDP datagrams with loss, delay and other impairments
     Relay(relay::Args),
     #[cfg(feature = "all")]
-    /// Run a scenario of the simulator in real time
+    /// Run a scenario of the simulator in real time, over network namespaces
     Run(run::Args),
 }
 

@@ -18,7 +18,7 @@ use crate::signals::{Signals, runtime};
 /// counts. The options apply to both directions. ECN marks are preserved.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Address and port for clients
+    /// Address and port to which clients send
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
     /// Address and port of the server
@@ -27,7 +27,7 @@ pub(crate) struct Args {
     /// One-way delay of a datagram
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     delay: Duration,
-    /// Rate in bits per second [default: no limit]
+    /// Maximum rate in bits per second [default: no limit]
     #[arg(long, value_name = "N")]
     rate: Option<u64>,
     /// Maximum number of datagrams in the queue; 0: no limit
@@ -42,25 +42,27 @@ pub(crate) struct Args {
     /// Percentage of datagrams that arrive twice
     #[arg(long, value_name = "PERCENT", default_value = "0")]
     duplicate: f64,
-    /// Percentage of datagrams that arrive late, by twice the delay and 1 ms
+    /// Percentage of datagrams that arrive late: their delay increases by twice the delay of the
+    /// relay plus 1 ms
     #[arg(long, value_name = "PERCENT", default_value = "0")]
     reorder: f64,
     /// Maximum number of consecutive datagrams that are lost or changed
     #[arg(long, value_name = "N", default_value = "0")]
     burst: u32,
-    /// Numbers of datagrams to the server that are lost; 1 is the first
+    /// Numbers of the datagrams to the server that are lost; the first datagram is number 1
     #[arg(long, value_name = "N", value_delimiter = ',')]
     drop: Vec<u64>,
-    /// Change the client's port towards the server at this interval
+    /// Change the client's port, as the server sees it, at this interval
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     rebind_port: Option<Duration>,
-    /// Change the client's address within 127.0.0.0/8 at this interval
+    /// Change the client's address, as the server sees it, within 127.0.0.0/8 at this interval
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "rebind_port")]
     rebind_addr: Option<Duration>,
-    /// Seed: the same number has the same effect on the same datagrams
+    /// Seed of the random numbers: the same seed has the same effect on the same datagrams
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
-    /// Print JSON lines (schema equic.lab.relay/1): one when ready, one with the counts
+    /// Print JSON lines (schema equic.lab.relay/1): one when the relay is ready, and one with the
+    /// counts
     #[arg(long)]
     json: bool,
 }
@@ -91,11 +93,14 @@ pub(super) fn run(args: &Args) -> Result {
         ..Config::new(args.listen, args.to)
     })?;
     let journal = Journal::new(args.json, "equic.lab.relay/1");
-    let front = *relay.fronts().first().ok_or_else(|| Failure::new("the relay has no front"))?;
+    let front = *relay
+        .fronts()
+        .first()
+        .ok_or_else(|| Failure::new("the relay has no address for clients"))?;
     runtime(Some(1))?.block_on(async {
         let mut signals = Signals::new()?;
         journal.entry(
-            format_args!("relaying {front} to {}; Ctrl-C ends it", args.to),
+            format_args!("relaying datagrams from {front} to {}; Ctrl-C ends the relay", args.to),
             || json!({ "event": "ready", "listen": front, "to": args.to }),
         );
         signals.next().await;
@@ -114,7 +119,7 @@ pub(super) fn run(args: &Args) -> Result {
         output::line(format_args!("{way}: {}", described(counts)))?;
     }
     output::line(format_args!(
-        "{} clients, {} moves; before clients were validated, the server sent at most {:.2} times the bytes that it had received",
+        "{} clients, whose address or port changed {} times; before a client was validated, the server sent at most {:.2} times the number of received bytes",
         counts.clients, counts.rebindings, counts.amplification
     ))
 }

@@ -25,28 +25,27 @@ const SCHEMA: &str = "equic.plugin.bench/1";
 /// clang.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Show only this plugin; may be given several times
+    /// Measure only this plugin; may be given several times
     #[arg(long, value_name = "NAME", value_parser = named)]
     only: Vec<&'static str>,
-    /// Measure goodput and CPU time in this number of interleaved rounds, with and without each
-    /// plugin. A 95 % interval needs at least 4 rounds; 0: skip this
+    /// Number of interleaved rounds that measure goodput and CPU time with and without each plugin.
+    /// A 95 % interval needs at least 4 rounds; 0 skips these measurements
     #[arg(long, value_name = "N", default_value = "0",
         value_parser = clap::value_parser!(u32).range(0..=1000))]
     rounds: u32,
-    /// Bytes of each transfer that measures goodput and CPU time
+    /// Number of bytes of each transfer that measures goodput and CPU time
     #[arg(long, value_name = "N", default_value = "20000000",
         value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
     bytes: u64,
-    /// Seed of the losses and the jitter of the paths
+    /// Seed of the random losses and delays of the paths
     #[arg(long, value_name = "N", default_value = "17")]
     seed: u64,
-    /// Measure what load peers can cause with plugins instead, using the worst known plugins: CPU
-    /// time and memory, compared with the goals of docs/vm.md (with --json: schema
-    /// equic.plugin.limits/2)
+    /// Instead, measure the CPU time and memory that peers can cost with the worst known plugins,
+    /// and compare them with the goals of docs/vm.md (with --json: schema equic.plugin.limits/2)
     #[arg(long, conflicts_with_all = ["only", "rounds", "markdown"])]
     limits: bool,
-    /// With --limits: measure for seconds instead of minutes. Missed goals are then no failure,
-    /// because such short measurements are not reliable
+    /// With --limits: measure for seconds instead of minutes. Missed goals then do not count as a
+    /// failure, because short measurements are not reliable
     #[arg(long, requires = "limits")]
     quick: bool,
     /// Print the table in Markdown
@@ -61,7 +60,7 @@ pub(crate) struct Args {
 struct Data {
     seed: u64,
     rounds: u32,
-    /// Bytes of each transfer that measures goodput and CPU time.
+    /// Number of bytes of each transfer that measures goodput and CPU time.
     bytes: u64,
     plugins: Vec<Row>,
     /// Costs of a path scheduler that is a plugin. Empty if they were not measured.

@@ -151,7 +151,8 @@ fn loading(extent: Extent) -> Result<Vec<Input>> {
     let mut replacing = Replacing::new().map_err(failed)?;
     let (rounds, before) = (20, replacing.usage().steps);
     let seconds = least(extent.times, || replacing.replace(rounds).map_err(failed))?;
-    let what = "a plugin that takes the place of another, among 16 with 64 frame types";
+    let what =
+        "a plugin that replaces another one, while 16 plugins with 64 frame types are loaded";
     let mut usage = replacing.usage();
     usage.steps -= before;
     let input = Input::new(what, 1e3 * seconds / rounds as f64);
@@ -166,7 +167,9 @@ fn resident() -> Result<f64> {
     let text = std::fs::read_to_string("/proc/self/statm")
         .map_err(|error| Failure::because("cannot read /proc/self/statm", error))?;
     let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<f64>().ok());
-    pages.map(|pages| PAGE * pages).ok_or_else(|| Failure::new("/proc/self/statm has no pages"))
+    pages
+        .map(|pages| PAGE * pages)
+        .ok_or_else(|| Failure::new("/proc/self/statm does not contain the number of pages"))
 }
 
 fn memory(extent: Extent) -> Result<Vec<Input>> {
@@ -247,7 +250,8 @@ fn packet(extent: Extent) -> Result<Vec<Input>> {
         });
         let mut usage = observed.usage();
         usage.steps -= before;
-        let what = format!("{plugins} times {functions} functions of {divisions} divisions");
+        let what =
+            format!("{plugins} plugins with {functions} functions of {divisions} divisions each");
         let input = Input::new(what, 1e6 * seconds / packets as f64);
         Ok::<_, Failure>(input.charged((plugins, observed.running()), usage))
     };
@@ -276,7 +280,8 @@ fn flood() -> Result<Input> {
         frames = flooded.send().map_err(failed)?;
         Ok::<_, Failure>(())
     })?;
-    let what = format!("{frames} frames of the exchange, of which the last closes the connection");
+    let what =
+        format!("{frames} frames of the plugin exchange, the last of which closes the connection");
     Ok(Input::new(what, 1e3 * seconds))
 }
 
@@ -322,5 +327,5 @@ pub(super) fn run(quick: bool, json: bool) -> Result {
         }
         output::table(&table)?;
     }
-    if met || quick { Ok(()) } else { Err(Failure::new("a goal is missed: see the table")) }
+    if met || quick { Ok(()) } else { Err(Failure::new("a goal was missed: see the table")) }
 }

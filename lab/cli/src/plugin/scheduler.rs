@@ -54,7 +54,7 @@ pub(super) fn rows(rounds: u32, seed: u64, bytes: u64) -> Result<Vec<Row>> {
 pub(super) fn table(rows: &[Row]) -> Table {
     let mut table = Table::new(vec![
         Column::text("lowest-latency scheduler"),
-        Column::number("throughput against native"),
+        Column::number("throughput compared with the native scheduler"),
     ]);
     for row in rows {
         table.row(vec![row.scheduler.into(), change(row.throughput)]);

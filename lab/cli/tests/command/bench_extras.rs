@@ -158,7 +158,8 @@ fn what_is_missing_is_said_before_anything_runs() {
     command.env("PATH", &empty);
     let out = finish(command);
     assert!(
-        out.code == Some(1) && out.stderr.contains("perf does not work: no permission"),
+        out.code == Some(1)
+            && out.stderr.contains("perf does not work on this machine: no permission"),
         "{out:?}"
     );
     assert!(!scene.out().exists());
@@ -207,7 +208,7 @@ fn packets_are_captured_in_an_attempt_of_their_own() {
         assert!(!cell.join("0/packets.pcap").exists());
         let extra = cell.join("extra");
         let said = std::fs::read_to_string(extra.join("output.txt")).unwrap();
-        assert!(said.contains(", 0 left out after 100 MB, 0 lost"), "{said}");
+        assert!(said.contains(", 0 left out because the file reached 100 MB, 0 lost"), "{said}");
         for end in ["server", "client"] {
             let keys = std::fs::read_to_string(extra.join(end).join("keys.log")).unwrap();
             assert!(keys.contains("SERVER_TRAFFIC_SECRET_0 "), "{keys}");

@@ -97,7 +97,7 @@ fn bench_run_measures_what_is_built_in_any_folder() {
         "--json",
     ];
     let out = finish(bench(folder.path(), &[&["run"], &brief[..]].concat()));
-    let left_out = out.stderr.lines().find(|line| line.contains("without "));
+    let left_out = out.stderr.lines().find(|line| line.contains("are left out"));
     assert!(left_out.is_some_and(|line| line.contains("quinn")), "{out:?}");
     let report = out.json();
     let cells = report["cells"].as_array().unwrap();

@@ -189,7 +189,7 @@ fn a_disturbed_attempt_is_made_again_and_then_is_no_figure() {
     let scene = Scene::new(&json!({ "honest": liar("honest") }));
     let out = among_strangers(&scene, &["--runs", "1", "--attempts", "2"]);
     assert_eq!(out.code, Some(1), "{out:?}");
-    assert!(out.stderr.contains("nothing could be measured"), "{out:?}");
+    assert!(out.stderr.contains("no cell could be measured"), "{out:?}");
     // The first figure must still be shown, with the option that accepts it.
     assert!(out.stderr.contains("accept such figures: --max-foreign "), "{out:?}");
     for word in ["(disturbed)", "while other programs used up to", "`--max-foreign "] {
@@ -251,11 +251,14 @@ fn a_killed_run_goes_on_where_it_was() {
     assert_eq!(scene.samples(), after);
 
     let another = finish(scene.bench(&["--runs", "1", "--path", "loopback"]));
-    assert!(another.stderr.contains("folder of another run"), "{another:?}");
+    assert!(another.stderr.contains("belongs to another run"), "{another:?}");
     scene.list(&json!({ "a": liar("honest"), "b": liar("fails") }));
     let changed = resume();
     assert_eq!(changed.code, Some(1));
-    assert!(changed.stderr.contains("the entry of b has changed"), "{changed:?}");
+    assert!(
+        changed.stderr.contains("the entry of b in the list of implementations has changed"),
+        "{changed:?}"
+    );
 }
 
 /// A transfer that makes no progress must be ended long before one that is only slow.
@@ -341,10 +344,14 @@ fn what_cannot_be_is_said_before_anything_runs() {
     for (args, code, said) in [
         (&["--impl", "honest,nobody"][..], 1, r#"unknown implementation "nobody": known are"#),
         (&["--impl", "all", "--path", "loopback"], 1, "missing cannot be run"),
-        (&["--impl", "honest", "--path", "moon"], 2, "the paths are loopback"),
+        (&["--impl", "honest", "--path", "moon"], 2, "use loopback, veth, veth-plain"),
         (&["--impl", "honest", "--sweep", "colour=red"], 2, "the settings are rcvbuf"),
         (&["--impl", "honest", "--workload", "everything"], 2, "there are download"),
-        (&["--impl", "honest", "--path", "loopback", "--sweep", "offload=on,off"], 1, "use veth"),
+        (
+            &["--impl", "honest", "--path", "loopback", "--sweep", "offload=on,off"],
+            1,
+            "use the path veth",
+        ),
         (&["--impl", "honest", "--workload", "requests"], 1, "no two of honest"),
         (&["--impl", "honest", "--path", &bed], 1, "the testbed's server"),
         (&["--impl", "honest", "--path", "testbed:/nowhere.toml"], 1, "cannot read /nowhere.toml"),

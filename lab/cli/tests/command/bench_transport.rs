@@ -69,9 +69,13 @@ fn others_are_beside_ours() {
     let command = scene.bench(&[&TRANSPORT[..], &["--workload", "download"]].concat());
     let out = finish(command);
     let text = out.ok();
-    for wanted in
-        ["each with itself", "to equic", "unsupported", "3000 bytes in 1", "In force at the client"]
-    {
+    for wanted in [
+        "each with itself",
+        "to equic",
+        "unsupported",
+        "3000 bytes in 1",
+        "Settings in force at the client",
+    ] {
         assert!(text.contains(wanted), "{wanted}: {text}");
     }
     let summary = summary(&scene);

@@ -97,9 +97,12 @@ fn a_machine_that_does_not_answer_is_told_before_anything_runs() {
     let test = format!("testbed:{}", bed.display());
     // An ssh that ends after a greeting, one that does not exist, and one that prints nothing.
     for (ssh, why) in [
-        (r#"["sh", "-c", "echo Welcome; exit 255"]"#, "it does not answer"),
+        (r#"["sh", "-c", "echo Welcome; exit 255"]"#, "the agent on the machine does not answer"),
         (r#"["/nowhere/ssh"]"#, "/nowhere/ssh: "),
-        (r#"["sh", "-c", "exec sleep 100"]"#, "it did not answer within 30 s"),
+        (
+            r#"["sh", "-c", "exec sleep 100"]"#,
+            "the agent on the machine did not answer within 30 s",
+        ),
     ] {
         std::fs::write(&bed, machine("server", ssh) + &machine("client", ssh)).unwrap();
         let out = finish_within(scene.bench(&["--path", &test]), Duration::from_secs(120));
@@ -220,7 +223,8 @@ fn images_are_run_by_docker() {
     if root("images_are_run_by_docker, with namespaces") {
         let out = run(&["--path", "veth"]);
         assert!(
-            out.code == Some(1) && out.stdout.contains("cannot use our network namespaces"),
+            out.code == Some(1)
+                && out.stdout.contains("cannot use the network namespaces of this program"),
             "{out:?}"
         );
         std::fs::remove_dir_all(scene.out()).unwrap();

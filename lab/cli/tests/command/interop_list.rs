@@ -23,7 +23,7 @@ fn result(folder: &Path) -> Value {
 fn interop_list_is_in_the_program_and_what_is_not_built_is_left_out() {
     let folder = tempfile::tempdir().unwrap();
     let out = interop(folder.path(), &[]);
-    let left_out = out.stderr.lines().find(|line| line.contains("without "));
+    let left_out = out.stderr.lines().find(|line| line.contains("are left out"));
     assert!(left_out.is_some_and(|line| line.contains("quinn")), "{out:?}");
     out.ok();
     let result = result(folder.path());

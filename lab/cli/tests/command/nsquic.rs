@@ -51,9 +51,13 @@ fn a_part_is_played_drawn_and_judged() {
     let part = &report["data"]["parts"][0];
     assert_eq!((&part["part"], part["rows"].as_array().unwrap().len()), (&"errors".into(), 4));
     let text = std::fs::read_to_string(&readme).unwrap();
-    for words in
-        ["kept\n", "only against ns-3's defaults", "9.00 at 1 MB", "2 of 30 seeds", "errors.svg"]
-    {
+    for words in [
+        "kept\n",
+        "holds only if TCP has ns-3's default settings",
+        "9.00 at 1 MB",
+        "2 of 30 seeds",
+        "errors.svg",
+    ] {
         assert!(text.contains(words), "{words} is missing in {text}");
     }
     // The grid must be that of the original file, with fewer values and otherwise unchanged.
@@ -120,7 +124,7 @@ fn a_simulator_that_fails_is_an_error_and_nothing_is_written() {
     let failed = nsquic(folder.path(), &["--quick", "--part", "errors"]);
     assert_eq!(failed.code, Some(1), "{failed:?}");
     assert!(failed.stderr.contains("no space left"), "{failed:?}");
-    assert!(failed.stderr.contains("the part errors did not finish"), "{failed:?}");
+    assert!(failed.stderr.contains("part errors of the experiment did not finish"), "{failed:?}");
     assert!(!folder.path().join("out/result.json").exists());
     assert_eq!(nsquic(folder.path(), &["--part", "everything"]).code, Some(2));
     assert_eq!(nsquic(folder.path(), &["--quick", "--medium"]).code, Some(2));

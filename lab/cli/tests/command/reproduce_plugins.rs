@@ -66,9 +66,12 @@ fn the_small_experiment_is_played_stored_and_drawn_again() {
     assert!(costs["loading"][0]["again_us"][0].as_f64() > Some(0.0), "{costs}");
     assert!(data["real_time"].is_null(), "only if it is asked for");
     let text = std::fs::read_to_string(&readme).unwrap();
-    for words in
-        ["kept\n", "This is the small experiment", "Table 2", "(results/figure3-wdt10.svg)"]
-    {
+    for words in [
+        "kept\n",
+        "This is the small version of the experiment",
+        "Table 2",
+        "(results/figure3-wdt10.svg)",
+    ] {
         assert!(text.contains(words), "{words} is missing in {text}");
     }
     // Evaluating the stored result must give the same output.
@@ -140,7 +143,7 @@ fn a_part_alone_is_the_same_each_time() {
     assert_eq!(both["figure5"].as_array().unwrap().len(), 2);
     let other = plugins(&out, &more);
     assert_eq!(other.code, Some(1), "{other:?}");
-    assert!(other.stderr.contains("the other size"), "{other:?}");
+    assert!(other.stderr.contains("another size of the experiment"), "{other:?}");
     let wrong = plugins(folder.path(), &["--part", "figure9"]);
     assert_eq!(wrong.code, Some(2), "{wrong:?}");
 }

@@ -37,7 +37,11 @@ fn wrong_usage() {
 fn what_the_laboratory_refuses() {
     check(&[
         (&["net", "down", "no-such-lab"], FAILED, "no lab `no-such-lab`"),
-        (&["net", "exec", "no-such-host", "--", "true"], FAILED, "no host `no-such-host`"),
+        (
+            &["net", "exec", "no-such-host", "--", "true"],
+            FAILED,
+            "no lab has a host `no-such-host`",
+        ),
         (
             &["net", "flood", "garbage", "--target", "10.77.0.1:443", "--duration", "1s"],
             FAILED,

@@ -166,8 +166,7 @@ fn a_part_that_dies_is_named() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let stderr = String::from_utf8(output.stderr).unwrap();
-    let expected =
-        "equic-lab: the server ended unexpectedly (signal: 9 (SIGKILL)); it printed no errors";
+    let expected = "equic-lab: the server ended unexpectedly (signal: 9 (SIGKILL)); the process printed no errors";
     assert!(stderr.contains(expected), "{stderr}");
     assert_nothing_left(&mark, &lab);
 }

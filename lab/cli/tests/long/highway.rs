@@ -53,7 +53,7 @@ fn all_parts_are_measured_drawn_and_told() {
     assert_eq!(manifest["crypto"], equic_quic::AWS_LC_PROVIDER_LIBRARIES);
     assert_eq!(manifest["glibc_tunables"], report["data"]["settings"]["tunables"]);
     let text = std::fs::read_to_string(&readme).unwrap();
-    for words in ["kept\n", "sixteen times as much", "lsquic (paper)", "--sweep aes=on,off"] {
+    for words in ["kept\n", "sixteen times the buffer", "lsquic (paper)", "--sweep aes=on,off"] {
         assert!(text.contains(words), "{words} is missing in {text}");
     }
 

@@ -181,12 +181,12 @@ pub(super) fn commands(summary: &Summary) -> String {
     };
     let dir = shell(&summary.name);
     let lines = [
-        ("# the same run again", command),
+        ("# repeat this run", command),
         (
-            "# write this page and all other files again, from samples.jsonl",
+            "# create this page and all other files again from samples.jsonl",
             format!("equic-lab bench report {dir}"),
         ),
-        ("# compare with another run", format!("equic-lab bench compare {dir} OTHER")),
+        ("# compare this run with another one", format!("equic-lab bench compare {dir} OTHER")),
     ];
     let lines: Vec<String> =
         lines.iter().map(|(what, line)| format!("{what}\n{}", esc(line))).collect();

@@ -204,7 +204,7 @@ fn notes(row: &Row, scale: Scale) -> String {
         ));
     }
     if row.noisy > 0 {
-        notes.push(format!("{} measured under load", row.noisy));
+        notes.push(format!("{} figures measured while other programs used the CPU", row.noisy));
     }
     notes.extend(show::marks(row).iter().map(|mark| esc(mark).to_string()));
     notes.extend(show::remembered(row));

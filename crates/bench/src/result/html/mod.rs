@@ -293,7 +293,7 @@ fn machine(summary: &Summary) -> String {
 
 const METHOD: &str = "<p>In box plots, every point is a round. The box is the middle half, and the line in it the median. \
     The bar below the box is the median\u{2019}s 95 % interval. The whisker goes from minimum to maximum. \
-    A click on a figure in the matrix leads to all figures of the pair.</p>\n\
+    Click a figure in the matrix to see all figures of that pair of client and server.</p>\n\
     <p>Each round runs every cell once, in random order, so that changes of the machine affect all cells equally. \
     The warm-up does not count. Intervals are those of the median, by order statistics. They cover 95 % or more, and \
     fewer than 6 rounds have none. MAD is the median absolute deviation, not scaled. \u{201c}Two modes\u{201d}: \

@@ -137,7 +137,10 @@ pub fn read(dir: &Path) -> Result<Import, ResultError> {
         let reason = match import.notes.first() {
             Some(note) => note.clone(),
             None => {
-                format!("it contains no result.json: {}", "is it a copy of tumi8/quic-10g-paper?")
+                format!(
+                    "the folder contains no result.json: {}",
+                    "give the folder of a copy of tumi8/quic-10g-paper"
+                )
             }
         };
         return Err(ResultError::Samples { path: root, reason });
@@ -184,7 +187,7 @@ impl Import {
         for measurement in file.measurements.iter().flatten() {
             let Some(details) = measurement.details.as_array() else {
                 let what = format!("{}_{}", measurement.server, measurement.client);
-                self.notes.push(format!("{}: {what} has no repetitions", path.display()));
+                self.notes.push(format!("{}: {what} was measured only once", path.display()));
                 continue;
             };
             let values: Vec<f64> = details.iter().filter_map(Value::as_f64).collect();

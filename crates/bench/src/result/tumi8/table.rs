@@ -25,13 +25,13 @@ pub fn tables(import: &Import) -> Vec<Table> {
     let mut best: Vec<&Row> = of("hardware").collect();
     best.extend(of("baseline").filter(|row| row.variant != "goracle"));
     [
-        ("Baseline: the implementations with themselves", by_speed(baseline)),
+        ("Baseline: each implementation as client and server", by_speed(baseline)),
         (
             "Offloads of the network card",
             by_order(of("offloading"), &["default", "only-udp", "off"]),
         ),
         (
-            "Ciphers: with AES instructions, without, ChaCha20",
+            "Ciphers: AES with AES instructions, AES without them, ChaCha20",
             by_order(of("crypto"), &["aes-ni", "aes-noni", "chacha20"]),
         ),
         ("Receive buffer, bytes", by_number(of("rcvbuf"))),

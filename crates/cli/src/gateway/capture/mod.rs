@@ -32,32 +32,33 @@ use crate::output;
   equic gateway capture --write drops.pcapng --reason quota --source 192.0.2.7
   equic gateway capture --write - | tshark -r - -T fields -e frame.comment
 
-The file has a sample: at most `events` packets a second from each CPU, as for
-drop events. It contains clients' addresses and packets, so only its owner may
-read it.")]
+The file contains a sample of the dropped packets: at most `events` packets per
+second and CPU. Only the owner of the file may read it, because it contains
+clients' addresses and packets.")]
 pub(crate) struct Args {
-    /// File to write or overwrite, in the format pcapng (`-`: standard output)
+    /// File for the packets, in pcapng format. An existing file is overwritten; `-` is standard
+    /// output
     #[arg(long, value_name = "FILE")]
     write: PathBuf,
-    /// Only packets that were dropped for this reason; may be given several times
+    /// Capture only packets that were dropped for this reason; may be given several times
     #[arg(long, value_name = "REASON", value_parser = reason)]
     reason: Vec<Reason>,
-    /// Only packets from this address or prefix
+    /// Capture only packets from this address or prefix
     #[arg(long, value_name = "PREFIX", value_parser = prefix)]
     source: Option<IpNet>,
-    /// End after this number of packets
+    /// Stop after this number of packets
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// End after this time
+    /// Stop after this time
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     duration: Option<Duration>,
-    /// Keep this number of bytes of each packet
+    /// Maximum number of bytes of each packet to write
     #[arg(long, value_name = "BYTES", default_value = "256",
         value_parser = clap::value_parser!(u32).range(64..=i64::from(CaptureFilter::MOST_BYTES)))]
     snap: u32,
     #[command(flatten)]
     target: Target,
-    /// Print JSON at the end (schema equic.gateway.capture/1)
+    /// Print a summary as JSON at the end (schema equic.gateway.capture/1)
     #[arg(long)]
     json: bool,
 }
@@ -65,8 +66,10 @@ pub(crate) struct Args {
 fn reason(name: &str) -> Result<Reason, String> {
     match name.parse::<Reason>() {
         Ok(reason) if reason.drops() => Ok(reason),
-        Ok(_) => Err(format!("packets with the reason `{name}` are not dropped")),
-        Err(()) => Err(format!("`{name}` is not a reason: see `equic gateway reasons`")),
+        Ok(_) => Err(format!(
+            "the gateway does not drop packets for the reason `{name}`: see `equic gateway reasons`"
+        )),
+        Err(()) => Err(format!("there is no reason `{name}`: `equic gateway reasons` lists all")),
     }
 }
 
@@ -85,7 +88,7 @@ pub(super) fn run(args: &Args) -> Result {
     let to_stdout = args.write == Path::new("-");
     if to_stdout && args.json {
         return Err(Failure::usage(
-            "the packets and the JSON cannot both go to standard output: give a file",
+            "packets and JSON cannot both go to standard output: give `--write` a file name",
         ));
     }
     let ended = Arc::new(AtomicBool::new(false));
@@ -138,11 +141,11 @@ impl<'a> Session<'a> {
         let rate = control.settings().events;
         let limit = if rate.is_off() { "100/s".to_owned() } else { rate.to_string() };
         let about = format!(
-            "Packets that the gateway `{}` dropped; a sample of at most {limit} from each CPU, up to {} bytes of each",
+            "Packets that the gateway `{}` dropped: a sample of at most {limit} from each CPU, with up to {} bytes of each packet",
             control.name(),
             args.snap
         );
-        output::notice(format_args!("{about}. Ctrl-C ends it"));
+        output::notice(format_args!("{about}. Ctrl-C ends the capture"));
         let counted = counted(control, &args.reason)?;
         let mut file =
             Pcapng::new(out, args.snap, &about).map_err(|error| unwritten(args, error))?;
@@ -193,7 +196,8 @@ impl<'a> Session<'a> {
 
     fn keep(&mut self, packet: &CapturedPacket) -> Result {
         let (event, control) = (&packet.event, self.capture.control());
-        let passed = if event.dropped { "" } else { "; dry run: it passed" };
+        let passed =
+            if event.dropped { "" } else { "; the packet passed, because this is a dry run" };
         let comment = format!(
             "{}: {}; service {}, source {}{passed}",
             event.reason,
@@ -233,14 +237,16 @@ impl<'a> Session<'a> {
             );
         }
         let of = if self.args.source.is_none() {
-            format!(" of {} that were dropped", number::count(judged.max(self.packets)))
+            format!(" of {} dropped packets", number::count(judged.max(self.packets)))
         } else {
             String::new()
         };
         let mut said = format!("{} packets captured{of}", number::count(self.packets));
         if lost > 0 {
-            said +=
-                &format!("; {} more were lost, because they came too fast", number::count(lost));
+            said += &format!(
+                "; {} more packets were lost, because they arrived faster than this command could read them",
+                number::count(lost)
+            );
         }
         for (reason, packets) in &self.by_reason {
             said += &format!("\n  {reason}: {}", number::count(*packets));

@@ -31,7 +31,7 @@ fn unknown_names(config: &Config) -> Vec<String> {
     let Some(socket) = &config.gateway.socket else { return Vec::new() };
     let doubt = |key: &str, kind: &str, name: &str| {
         format!(
-            "gateway.socket.{key}: there is no {kind} `{name}` on this machine, and the gateway does not start without it"
+            "gateway.socket.{key}: there is no {kind} `{name}` on this machine, so the gateway will not start: create the {kind}, or correct the name"
         )
     };
     let mut doubts = Vec::new();
@@ -52,24 +52,23 @@ fn exposed(config: &Config) -> Vec<String> {
     let gateway = &config.gateway;
     let mut doubts = Vec::new();
     if !gateway.drop_deep_headers {
-        let text = "gateway.drop_deep_headers: off, so a packet whose UDP header the gateway does not find reaches \
-                    the host unchecked: senders evade every limit with such packets";
+        let text = "gateway.drop_deep_headers is off. Packets whose UDP header the gateway does not find reach the host unchecked, so attackers can evade every limit with them";
         doubts.push(text.to_owned());
     }
     let anywhere = |metrics: &SocketAddr| metrics.ip().to_canonical().is_unspecified();
     if let Some(metrics) = gateway.metrics.filter(anywhere) {
         doubts.push(format!(
-            "gateway.metrics: `{metrics}` is every address of this host, so anyone who can reach the host can read the metrics: use an address that only Prometheus can reach, for example 127.0.0.1"
+            "gateway.metrics: `{metrics}` means every address of this host, so anyone who can reach the host can read the metrics: use an address that only Prometheus can reach, for example 127.0.0.1"
         ));
     }
     let for_all = |mode: &str| u32::from_str_radix(mode, 8).is_ok_and(|mode| mode & 0o002 != 0);
     if let Some(socket) = gateway.socket.as_ref().filter(|socket| for_all(&socket.mode)) {
         let what = match socket.users.is_empty() {
-            true => "can join, and report connections of any address",
-            false => "can connect, although only `users` can join",
+            true => "can join the gateway and report connections from any address",
+            false => "can connect to the socket, although only `users` can join the gateway",
         };
         doubts.push(format!(
-            "gateway.socket.mode: \"{}\", so every user of this host {what}: \"0660\" with `group` confines it",
+            "gateway.socket.mode is \"{}\", so every user of this host {what}: to restrict access, set `mode = \"0660\"` and `group`",
             socket.mode
         ));
     }
@@ -91,7 +90,7 @@ fn forged_bans(config: &Config, ban: &BanConfig) -> Option<String> {
         false => "any address",
     };
     Some(format!(
-        "ban.proof: \"none\", and `retry` of {} is \"never\", so an attacker can get {victims} banned with forged packets: \"connection\" counts only refusals of sources that hold a connection",
+        "ban.proof is \"none\", and `retry` of {} is \"never\", so an attacker can get {victims} banned with forged packets: set `proof = \"connection\"`, which counts only refusals of sources that hold a connection",
         names.join(", ")
     ))
 }
@@ -101,9 +100,11 @@ fn missing_interfaces(config: &Config) -> Vec<String> {
     let missing = |name: &&String| matches!(NetworkInterface::by_name(name), Ok(None));
     let missing = config.gateway.interfaces.iter().filter(missing);
     let then = match config.gateway.wait {
-        true => "with `wait` the gateway starts, and protects it when it appears",
+        true => {
+            "because of `wait = true`, the gateway starts, and protects the interface when it appears"
+        }
         false => {
-            "the gateway does not start without it (`wait = true` lets it start, and protects the interface when it appears); `ip link` lists the existing interfaces"
+            "the gateway will not start. `ip link` lists the existing interfaces. With `wait = true`, the gateway starts, and protects the interface when it appears"
         }
     };
     let told = |name: &String| {
@@ -123,8 +124,7 @@ fn interfaces_named_twice(config: &Config) -> Vec<String> {
                 free.insert(name);
             }
             Entry::Occupied(first) => doubts.push(format!(
-                "gateway.interfaces: `{name}` and `{}` are two names of one interface: configure it by one \
-                 name only",
+                "gateway.interfaces: `{name}` and `{}` are two names of the same interface: remove one of them",
                 first.get()
             )),
         }
@@ -139,8 +139,7 @@ fn lost_answers(config: &Config) -> Vec<String> {
     let told = |name: &String| {
         format!(
             "gateway.mode: the other end of the veth interface `{name}` receives the gateway's answers to \
-             clients (retry, version_negotiation, stateless_reset) only if it has an XDP program or GRO: \
-             `mode = \"generic\"`, or `\"auto\"`, answers in any case"
+             clients (retry, version_negotiation, stateless_reset) only if that end has an XDP program or GRO: set `mode = \"generic\"` or `\"auto\"`, with which it always receives them"
         )
     };
     names.map(told).collect()

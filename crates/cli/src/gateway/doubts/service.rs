@@ -16,8 +16,7 @@ pub(super) fn of(config: &Config, service: &ServiceConfig) -> Vec<String> {
     let mut doubts: Vec<String> = doubts.into_iter().map(about).collect();
     if is_unlimited(service) {
         doubts.push(format!(
-            "service.{}: it has no limits, so the gateway drops only malformed packets and denied sources: set for \
-             example `max_connections` or `new_per_source`",
+            "service.{}: the service has no limits, so the gateway drops only malformed packets and packets from denied sources: set, for example, `max_connections` or `new_per_source`",
             service.name
         ));
     }
@@ -57,8 +56,7 @@ fn of_prefixes(service: &ServiceConfig) -> Vec<(&'static str, String)> {
         for (narrow, wide) in on.iter().zip(on.iter().skip(1)) {
             if wide.1.units_per_second() < narrow.1.units_per_second() {
                 let text = format!(
-                    "lower than `{}`, so one of the narrower prefixes uses up the rate of the wider one, and \
-                     the others in it are refused",
+                    "this rate is lower than `{}`, so clients in one narrow prefix can use up the rate of the whole wider prefix, and all others in the wider prefix are refused",
                     narrow.0
                 );
                 doubts.push((wide.0, text));
@@ -77,7 +75,7 @@ fn of_servers(config: &Config, service: &ServiceConfig) -> Vec<(&'static str, St
         doubts.push(("max_connections", text.to_owned()));
     }
     if !service.unproven_per_service.is_off() && no_socket {
-        let text = "it depends on the connections that servers report, and without [gateway.socket] only servers with CAP_SYS_ADMIN can join: check with `equic gateway status` that all have joined, because connections of other servers share this rate";
+        let text = "this rate applies to all connections that no server reports, and without [gateway.socket] only servers with CAP_SYS_ADMIN can join and report: check with `equic gateway status` that all servers have joined";
         doubts.push(("unproven_per_service", text.to_owned()));
     }
     let confined = config.services.iter().any(|service| !service.users.is_empty());
@@ -87,7 +85,7 @@ fn of_servers(config: &Config, service: &ServiceConfig) -> Vec<(&'static str, St
             false => "users who may serve only some of the services do not get the keys",
         };
         let text = format!(
-            "clients of servers that do not make their connection IDs with the gateway's keys lose their connections, and {why}: check with `equic gateway status` that all servers have them"
+            "clients of servers that do not make their connection IDs with the gateway's keys lose their connections, and {why}: check with `equic gateway status` that all servers have the keys"
         );
         doubts.push(("check_ids", text));
     }
@@ -104,26 +102,24 @@ fn of_forgery(service: &ServiceConfig) -> Vec<(&'static str, String)> {
     let passes_unknown = !asks && !service.version_negotiation && !service.refuse_unknown_versions;
     if passes_unknown && (guards || !by_source.is_empty()) {
         let text = format!(
-            "off, so packets of versions that the gateway does not know reach the server from any address, \
-             and {}: `version_negotiation = true` has the gateway answer them, \
-             `refuse_unknown_versions = true` drops them",
+            "the setting is off, so packets of unknown QUIC versions reach the server from any address, and {}: set `version_negotiation = true` to make the gateway answer them, or `refuse_unknown_versions = true` to drop them",
             bounds_of_unknown_versions(service)
         );
         doubts.push(("version_negotiation", text));
     }
     if !asks && !by_source.is_empty() {
         let text = format!(
-            "\"never\", so an attacker can use up {} of an address with forged packets, and clients at that address are refused: if the server checks tokens, set `retry = \"adaptive\"`",
+            "the setting is \"never\", so an attacker can use up {} of an address with forged packets, and the gateway then refuses the clients at that address: if the server checks tokens, set `retry = \"adaptive\"`",
             by_source.join(", ")
         );
         doubts.push(("retry", text));
     }
     if service.retry == Retry::Adaptive && service.retry_above.is_off() {
-        let text = "off, so the service never sends Retry packets: set a rate, for example `500/s`";
+        let text = "the setting is off, so the gateway never sends Retry packets for this service: set a rate, for example `500/s`";
         doubts.push(("retry_above", text.to_owned()));
     }
     if asks && service.also_client {
-        let text = "with `retry`, connections that this port dials fail, because the gateway answers the servers' packets with Retry: dial from another port, or put those servers on the allow list";
+        let text = "with `retry`, connections that are opened from this port fail, because the gateway answers the remote servers' packets with Retry: use another port to open connections, or put the remote servers on the allow list";
         doubts.push(("also_client", text.to_owned()));
     }
     if service.check_ids && service.unproven_per_service.is_off() {
@@ -143,9 +139,11 @@ fn bounds_of_unknown_versions(service: &ServiceConfig) -> String {
     let on: Vec<&str> =
         bounds.into_iter().filter(|(rate, _)| !rate.is_off()).map(|(_, text)| text).collect();
     match on.as_slice() {
-        [] => "no rate limits their number".to_owned(),
-        [one] => format!("only {one} limits their number"),
-        [first @ .., last] => format!("only {} and {last} limit their number", first.join(", ")),
+        [] => "no rate limits the number of these packets".to_owned(),
+        [one] => format!("only {one} limits the number of these packets"),
+        [first @ .., last] => {
+            format!("only {} and {last} limit the number of these packets", first.join(", "))
+        }
     }
 }
 

@@ -58,10 +58,10 @@ impl Wrong {
     }
 }
 
-const NOT_A_CAPTURE: &str = "write one with `tcpdump -i INTERFACE -w FILE udp`";
+const NOT_A_CAPTURE: &str = "create a capture file with `tcpdump -i INTERFACE -w FILE udp`";
 const NOT_ETHERNET: &str =
-    "capture on one Ethernet interface (`tcpdump -i eth0`), not on `any` or a tunnel";
-const DAMAGED: &str = "the packets before this were judged; capture again for the rest";
+    "capture on a single Ethernet interface (`tcpdump -i eth0`), not on `any` or on a tunnel";
+const DAMAGED: &str = "only the packets before the damaged place were judged: capture the packets again to judge the others";
 
 /// A reader that always fills the whole buffer, because the parser needs the complete first block
 /// at once.
@@ -87,9 +87,14 @@ fn read_from(
     mut each: impl FnMut(Captured<'_>) -> Result,
 ) -> Result<(), Wrong> {
     let mut reader = create_reader(BUFFER, Full(source)).map_err(|error| match error {
-        PcapError::Eof => Wrong::File("it is empty".to_owned(), NOT_A_CAPTURE),
-        PcapError::ReadError => Wrong::File("reading it failed".to_owned(), "is it a file?"),
-        _ => Wrong::File("it is neither pcap nor pcapng".to_owned(), NOT_A_CAPTURE),
+        PcapError::Eof => Wrong::File("the file is empty".to_owned(), NOT_A_CAPTURE),
+        PcapError::ReadError => {
+            Wrong::File("the file cannot be read".to_owned(), "give the path of a regular file")
+        }
+        _ => Wrong::File(
+            "the file is neither in pcap nor in pcapng format".to_owned(),
+            NOT_A_CAPTURE,
+        ),
     })?;
     let mut state = State::default();
     let mut capacity = BUFFER;
@@ -102,9 +107,11 @@ fn read_from(
             Err(PcapError::Eof) => return Ok(()),
             Err(PcapError::Incomplete(_)) => Next::Refill,
             Err(PcapError::BufferTooSmall) => Next::Grow,
-            Err(PcapError::UnexpectedEof) => return Err(state.damaged("it ends inside a packet")),
-            Err(PcapError::ReadError) => return Err(state.damaged("reading it failed")),
-            Err(_) => return Err(state.damaged("the next block is not valid")),
+            Err(PcapError::UnexpectedEof) => {
+                return Err(state.damaged("the file ends in the middle of a packet"));
+            }
+            Err(PcapError::ReadError) => return Err(state.damaged("reading the file failed")),
+            Err(_) => return Err(state.damaged("the next block of the file is invalid")),
         };
         match next {
             Next::Consume(length) => reader.consume(length),
@@ -112,11 +119,13 @@ fn read_from(
             Next::Grow => {
                 refill(reader.as_mut(), &state)?;
                 if reader.reader_exhausted() {
-                    return Err(state.damaged("it ends inside a packet"));
+                    return Err(state.damaged("the file ends in the middle of a packet"));
                 }
                 capacity *= 2;
                 if capacity > LONGEST_BLOCK || !reader.grow(capacity) {
-                    return Err(state.damaged("the next block is too long for a packet"));
+                    return Err(
+                        state.damaged("the next block of the file is too long for a packet")
+                    );
                 }
                 refill(reader.as_mut(), &state)?;
             }
@@ -131,7 +140,7 @@ enum Next {
 }
 
 fn refill(reader: &mut dyn PcapReaderIterator, state: &State) -> Result<(), Wrong> {
-    reader.refill().map_err(|_| state.damaged("reading it failed"))
+    reader.refill().map_err(|_| state.damaged("reading the file failed"))
 }
 
 /// An interface that the capture file describes.
@@ -204,7 +213,7 @@ impl State {
         };
         if found.link != Linktype::ETHERNET {
             let name = found.link.to_string();
-            let why = format!("its link type is {name}, not Ethernet");
+            let why = format!("the capture's link type is {name}, not Ethernet");
             return Err(Wrong::File(why, NOT_ETHERNET));
         }
         Ok(*found)

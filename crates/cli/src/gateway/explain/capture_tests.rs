@@ -89,10 +89,13 @@ fn long_packets_make_the_buffer_grow() {
 fn bad_files_are_told_apart() {
     let whole = pcap(MICROSECONDS, 1, &[b"one", b"three"]);
     let cases: [(&[u8], &str); 7] = [
-        (b"", "it is empty"),
-        (b"GET / HTTP/1.1\r\n and so on and so forth, long enough", "neither pcap nor pcapng"),
-        (&whole[..10], "neither pcap nor pcapng"),
-        (&whole[..whole.len() - 1], "after packet 1, it ends inside a packet"),
+        (b"", "the file is empty"),
+        (
+            b"GET / HTTP/1.1\r\n and so on and so forth, long enough",
+            "neither in pcap nor in pcapng format",
+        ),
+        (&whole[..10], "neither in pcap nor in pcapng format"),
+        (&whole[..whole.len() - 1], "after packet 1, the file ends in the middle of a packet"),
         (&pcap(MICROSECONDS, 113, &[b"x"]), "not Ethernet"),
         (&pcapng(101, b"x"), "not Ethernet"),
         (&[pcap(MICROSECONDS, 1, &[]), vec![0xff; 64]].concat(), "after packet 0"),

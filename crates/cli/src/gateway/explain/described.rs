@@ -16,13 +16,13 @@ pub(super) struct Described {
     /// Source address
     #[arg(long, value_name = "ADDR")]
     src: Option<IpAddr>,
-    /// Destination address [default: the service's]
+    /// Destination address [default: an address of the service]
     #[arg(long, value_name = "ADDR")]
     dst: Option<IpAddr>,
     /// Source port
     #[arg(long, value_name = "PORT")]
     sport: Option<u16>,
-    /// Destination port [default: the service's]
+    /// Destination port [default: the port of the service]
     #[arg(long, value_name = "PORT")]
     dport: Option<u16>,
     /// QUIC version: 1, 2, or a number such as 0xff00001d
@@ -43,7 +43,8 @@ pub(super) struct Described {
     /// VLAN tags, the outer one first
     #[arg(long, value_name = "ID", num_args = 1..=4, value_parser = clap::value_parser!(u16).range(..=4095))]
     vlan: Vec<u16>,
-    /// Judge only this fragment of the packet. The later fragment arrives after the first
+    /// Judge only this IP fragment of the packet. The later fragment is judged as if the first had
+    /// arrived
     #[arg(long, value_enum)]
     fragment: Option<Fragment>,
     /// Assume that the source holds this number of additional connections
@@ -129,7 +130,7 @@ impl Described {
 
     fn addresses(&self, config: &Config) -> Result<(SocketAddr, SocketAddr)> {
         let src = self.src.ok_or_else(|| {
-            Failure::usage("no packet is given: use --src ADDR, --pcap FILE or --hex BYTES")
+            Failure::usage("no packet to judge: describe one with --src ADDR, or use --pcap FILE or --hex BYTES")
         })?;
         // An IPv4-mapped address counts as IPv6 here, because the packet is sent over IPv6.
         let listeners = config.services.iter().flat_map(|service| service.listen.iter());
@@ -144,11 +145,13 @@ impl Described {
         let dst = self.dst.map(|dst| dst.to_canonical()).or(there).unwrap_or(any);
         if dst.is_ipv4() != src.is_ipv4() {
             return Err(Failure::usage(format!(
-                "{src} and {dst} belong to different address families"
+                "{src} and {dst} belong to different address families: use two IPv4 or two IPv6 addresses"
             )));
         }
         let port = self.dport.or_else(|| listener.map(|addr| addr.port())).ok_or_else(|| {
-            Failure::usage(format!("no service is reached from {src}: give --dst and --dport"))
+            Failure::usage(format!(
+                "no service listens on an address that {src} can reach: give --dst and --dport"
+            ))
         })?;
         Ok((SocketAddr::new(src, self.sport.unwrap_or(50_000)), SocketAddr::new(dst, port)))
     }

@@ -80,7 +80,9 @@ pub(super) fn run(args: &Args) -> Result {
     }
     match last {
         Some((judgement, length)) => report.single(&Judged::new(&judgement, length)),
-        None => Err(Failure::usage("no packet is described")),
+        None => Err(Failure::usage(
+            "no packet to judge: describe one with --src ADDR, or use --pcap FILE or --hex BYTES",
+        )),
     }
 }
 

@@ -61,9 +61,10 @@ impl FromStr for Hex {
             .filter(|c| !c.is_ascii_whitespace() && *c != ':')
             .map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
             .collect::<Option<_>>()
-            .ok_or("not hex digits: write for example 0011aaff")?;
+            .ok_or("the text is not hexadecimal: write, for example, 0011aaff")?;
         if !digits.len().is_multiple_of(2) {
-            return Err("an odd number of hex digits: each byte has two".to_owned());
+            return Err("the number of hexadecimal digits is odd: write two digits for each byte"
+                .to_owned());
         }
         Ok(Hex(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()))
     }
@@ -73,7 +74,10 @@ impl FromStr for Hex {
 pub(super) fn connection_id(text: &str) -> Result<Hex, String> {
     let id: Hex = text.parse()?;
     if id.0.len() > 255 {
-        return Err(format!("{} bytes are too long: a connection ID has at most 255", id.0.len()));
+        return Err(format!(
+            "the connection ID is too long ({} bytes): the maximum is 255 bytes",
+            id.0.len()
+        ));
     }
     Ok(id)
 }

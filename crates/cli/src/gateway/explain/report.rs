@@ -33,9 +33,8 @@ pub(super) struct Judged<'a> {
     details: Option<&'a Verdict>,
 }
 
-const UNTOUCHED: &str = "not to a protected service: passes untouched";
-const DEEP: &str =
-    "the UDP header is hidden (deep or fragmented headers): dropped (drop_deep_headers)";
+const UNTOUCHED: &str = "the packet is not for a protected service, so the gateway lets it pass";
+const DEEP: &str = "the gateway cannot find the UDP header behind deep or fragmented headers, so it drops the packet (`drop_deep_headers`)";
 
 impl<'a> Judged<'a> {
     pub(super) fn new(judgement: &'a Judgement, length: usize) -> Judged<'a> {
@@ -74,7 +73,7 @@ impl<'a> Judged<'a> {
     /// Returns the verdict for display. In a dry run, it includes the verdict without the dry run.
     fn shown(&self) -> String {
         if self.drops && self.verdict == "pass" {
-            "pass (dry run; else drop)".to_owned()
+            "pass (dry run; otherwise drop)".to_owned()
         } else {
             self.verdict.to_owned()
         }
@@ -122,13 +121,17 @@ impl Report {
         let mut rows = vec![
             ("service", details.service.clone()),
             ("source", details.source.clone()),
-            ("connections", format!("{} of the source", details.connections)),
+            ("connections", format!("{} open from this source", details.connections)),
         ];
         if details.under_way > 0 {
-            rows.push(("under way", format!("{} handshakes of the source", details.under_way)));
+            rows.push(("under way", format!("{} handshakes of this source", details.under_way)));
         }
         if let Some(state) = &details.adaptive {
-            let state = if state.asking { "requires address validation" } else { "is calm" };
+            let state = if state.asking {
+                "requires address validation"
+            } else {
+                "does not require address validation"
+            };
             rows.push(("retry", format!("adaptive: the service {state}")));
         }
         if let Some(version) = details.version {

@@ -48,10 +48,10 @@ impl Memory {
 pub(super) fn text(memory: &mut Memory, control: Option<&Control>) -> Result<String> {
     let started = Instant::now();
     let mut all = Families::default();
-    all.gauge("equic_build_info", "Version of the command that answers; always 1.")
+    all.gauge("equic_build_info", "Version of the equic command that serves these metrics, as a label; the value is always 1.")
         .add(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
     let status = control.map(Control::status).transpose()?;
-    all.gauge("equic_up", "Whether a gateway runs: 1 or 0.").add(&[], flag(status.is_some()));
+    all.gauge("equic_up", "1 if a gateway runs, otherwise 0.").add(&[], flag(status.is_some()));
     if let (Some(control), Some(status)) = (control, status) {
         gateway(&mut all, &status, control)?;
         services(&mut all, &status.services);
@@ -62,7 +62,7 @@ pub(super) fn text(memory: &mut Memory, control: Option<&Control>) -> Result<Str
     }
     all.gauge(
         "equic_read_duration_seconds",
-        "Time that reading these metrics from the kernel took.",
+        "Time that was needed to read these metrics from the kernel.",
     )
     .add(&[], started.elapsed().as_secs_f64());
     let mut text = Vec::new();
@@ -71,16 +71,25 @@ pub(super) fn text(memory: &mut Memory, control: Option<&Control>) -> Result<Str
 }
 
 fn gateway(all: &mut Families, status: &Status, control: &Control) -> Result {
-    all.gauge("equic_gateway_info", "The gateway's name and interface version; always 1.")
-        .add(&[("name", &status.name), ("abi", &status.abi_version.to_string())], 1.0);
+    all.gauge(
+        "equic_gateway_info",
+        "Name and interface version of the gateway, as labels; the value is always 1.",
+    )
+    .add(&[("name", &status.name), ("abi", &status.abi_version.to_string())], 1.0);
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let start = since_epoch.saturating_sub(Duration::from_secs_f64(status.uptime_s));
-    all.gauge("equic_start_time_seconds", "When the gateway was loaded, since the Unix epoch.")
-        // Round to a tenth of a second: the value is the difference of two clocks, and further
-        // digits would be noise.
-        .add(&[], (start.as_secs_f64() * 10.0).round() / 10.0);
-    all.gauge("equic_dry_run", "Whether the gateway as a whole drops nothing: 1 or 0.")
-        .add(&[], flag(status.dry_run));
+    all.gauge(
+        "equic_start_time_seconds",
+        "Time at which the gateway was loaded, since the Unix epoch.",
+    )
+    // Round to a tenth of a second: the value is the difference of two clocks, and further
+    // digits would be noise.
+    .add(&[], (start.as_secs_f64() * 10.0).round() / 10.0);
+    all.gauge(
+        "equic_dry_run",
+        "1 if the whole gateway is in a dry run and drops nothing, otherwise 0.",
+    )
+    .add(&[], flag(status.dry_run));
     all.gauge(
         "equic_lease_seconds",
         "Time after a server's last heartbeat until its connections no longer count.",
@@ -88,7 +97,7 @@ fn gateway(all: &mut Families, status: &Status, control: &Control) -> Result {
     .add(&[], equic_gateway::parse_duration(&status.lease).unwrap_or_default().as_secs_f64());
     let attached = all.gauge(
         "equic_interface_attached",
-        "Where the gateway is attached, and how: 1 for the mode it is in, 0 for the others.",
+        "Mode in which the gateway is attached to the interface: 1 for this mode, 0 for the other modes.",
     );
     for interface in &status.interfaces {
         for (mode, native) in [("native", Some(true)), ("generic", Some(false)), ("unknown", None)]
@@ -113,7 +122,7 @@ fn gateway(all: &mut Families, status: &Status, control: &Control) -> Result {
     let swept = control.swept();
     let removed = all.counter(
         "equic_swept_total",
-        "Items that this process cleaned up: ledgers of dead servers, and expired list entries.",
+        "Ledgers of ended servers, and expired list entries, that this process removed.",
     );
     removed.add(&[("what", "ledgers")], swept.ledgers.into());
     removed.add(&[("what", "list_entries")], swept.list_entries.into());
@@ -142,13 +151,13 @@ fn services(all: &mut Families, services: &[ServiceStatus]) {
     };
     of_reasons(
         "equic_packets_total",
-        "Packets judged, by reason. In a dry run, the verdict is also the one that belongs to the reason.",
+        "Packets judged, by reason. The verdict is that of the reason, even if a dry run let the packet pass.",
         |(packets, ..)| packets,
         false,
     );
     of_reasons(
         "equic_bytes_total",
-        "UDP payload of the packets judged, in bytes.",
+        "UDP payload of the judged packets, in bytes.",
         |(_, bytes, _)| bytes,
         false,
     );
@@ -166,17 +175,17 @@ fn services(all: &mut Families, services: &[ServiceStatus]) {
     };
     per_service(
         "equic_service_enabled",
-        "Whether packets to the service are judged: 1 or 0.",
+        "1 if the gateway judges packets to the service, otherwise 0.",
         |service| flag(service.config.enabled),
     );
     per_service(
         "equic_service_dry_run",
-        "Whether the service drops nothing, as a dry run: 1 or 0.",
+        "1 if the service is in a dry run and drops nothing, otherwise 0.",
         |service| flag(service.config.dry_run),
     );
     per_service(
         "equic_service_connections_limit",
-        "Simultaneous connections per source (max_connections); 0: no quota.",
+        "Maximum number of simultaneous connections per source (max_connections); 0 if there is no quota.",
         |service| service.config.max_connections.into(),
     );
     limits(all, services);
@@ -191,7 +200,7 @@ fn adaptive(all: &mut Families, services: &[ServiceStatus]) {
     };
     let asking = all.gauge(
         "equic_service_asking",
-        "Whether a service with adaptive Retry requires address validation: 1 or 0.",
+        "1 if a service with adaptive Retry requires address validation at present, otherwise 0.",
     );
     for (name, state) in adapting() {
         asking.add(&[("service", &name)], flag(state.asking));
@@ -249,7 +258,7 @@ fn limits(all: &mut Families, services: &[ServiceStatus]) {
 fn servers(all: &mut Families, ledgers: &[LedgerStatus], memory: &mut Memory) {
     let states = all.gauge(
         "equic_servers",
-        "Servers that feed the gateway: counting; silent (alive, but not counted: no heartbeat within the lease); ended (not swept yet).",
+        "Servers that report connections to the gateway, by state: counting; silent (running, but without a heartbeat within the lease, so its connections do not count); ended (but not yet removed).",
     );
     let count = |wanted: fn(&LedgerStatus) -> bool| {
         ledgers.iter().filter(|ledger| wanted(ledger)).count() as f64
@@ -257,8 +266,11 @@ fn servers(all: &mut Families, ledgers: &[LedgerStatus], memory: &mut Memory) {
     states.add(&[("state", "counting")], count(|ledger| ledger.alive && ledger.counts));
     states.add(&[("state", "silent")], count(|ledger| ledger.alive && !ledger.counts));
     states.add(&[("state", "ended")], count(|ledger| !ledger.alive));
-    all.gauge("equic_connections", "Connections that count towards quotas, over all servers.")
-        .add(&[], ledgers.iter().filter(|l| l.counts).map(|l| l.connections as f64).sum());
+    all.gauge(
+        "equic_connections",
+        "Connections that count towards quotas, of all servers together.",
+    )
+    .add(&[], ledgers.iter().filter(|l| l.counts).map(|l| l.connections as f64).sum());
     let names: Vec<String> = ledgers.iter().map(|ledger| memory.server(&ledger.name)).collect();
     let mut per_server = |counter: bool, name, help, value: fn(&LedgerStatus) -> f64| {
         let family = if counter { all.counter(name, help) } else { all.gauge(name, help) };
@@ -269,7 +281,12 @@ fn servers(all: &mut Families, ledgers: &[LedgerStatus], memory: &mut Memory) {
         }
     };
     per_server(false, "equic_server_connections", "Connections open.", |l| l.connections as f64);
-    per_server(false, "equic_server_sources", "Sources with connections.", |l| l.sources as f64);
+    per_server(
+        false,
+        "equic_server_sources",
+        "Sources that hold connections at the server.",
+        |l| l.sources as f64,
+    );
     per_server(
         false,
         "equic_server_heartbeat_age_seconds",
@@ -279,7 +296,7 @@ fn servers(all: &mut Families, ledgers: &[LedgerStatus], memory: &mut Memory) {
     per_server(
         true,
         "equic_server_connections_opened_total",
-        "Connections opened since the server joined.",
+        "Connections opened at the server since it joined the gateway.",
         |ledger| ledger.opened as f64,
     );
     per_server(
@@ -295,7 +312,7 @@ fn tables(all: &mut Families, status: &Status, memory: &mut Memory) {
     let word = |name: &'static str| name.split(' ').next().unwrap_or(name);
     let entries = all.gauge(
         "equic_table_entries",
-        "Entries in the table. For ledgers, the value of the fullest one.",
+        "Entries in the table. For ledgers, the number of entries in the fullest ledger.",
     );
     for table in &status.tables {
         entries.add(&[("table", word(table.name))], table.entries as f64);
@@ -315,7 +332,7 @@ fn tables(all: &mut Families, status: &Status, memory: &mut Memory) {
     }
     let evictions = all.counter(
         "equic_table_evictions_total",
-        "Entries evicted by newer ones, or replaced by a later attempt of the same client.",
+        "Table entries that were evicted by newer entries, or replaced by a later attempt of the same client.",
     );
     evictions.add(&[("table", "sources")], memory.evicted[0] as f64);
     evictions.add(&[("table", "handshakes")], memory.evicted[1] as f64);
@@ -330,7 +347,7 @@ fn lists(all: &mut Families, control: &Control) -> Result {
     let counts = control.list_counts()?;
     let family = all.gauge(
         "equic_list_entries",
-        "Entries of the deny and allow lists. An expired entry counts until it is swept, a second later, or more if the lists are long.",
+        "Entries of the deny and allow lists. An expired entry counts until it is removed, which takes a second, or longer if the lists are long.",
     );
     for (list, name, count) in [
         ("deny", "ipv4", counts.deny_v4),
@@ -358,7 +375,7 @@ fn tallies(all: &mut Families, status: &Status) {
         ),
         (
             "equic_stale_ledger_lookups_total",
-            "Look-ups that left out a server because its lease had expired.",
+            "Look-ups of connection counts that ignored a server because its lease had expired.",
             tallies.stale_ledger,
         ),
         (

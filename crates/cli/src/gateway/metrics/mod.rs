@@ -38,12 +38,13 @@ use source::{Source, Tell};
   equic gateway metrics --listen 127.0.0.1:9433     then scrape http://127.0.0.1:9433/metrics
   equic gateway metrics --once                      for a textfile collector
 
-Anyone who can connect can read the metrics: listen where only your monitoring can connect.")]
+The metrics have no access control: choose an address that only your monitoring
+system can reach.")]
 pub(crate) struct Args {
     /// Address and port to listen on
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9433")]
     listen: SocketAddr,
-    /// Print the metrics once and end
+    /// Print the metrics once and exit
     #[arg(long, conflicts_with_all = ["listen", "json"])]
     once: bool,
     #[command(flatten)]
@@ -101,9 +102,11 @@ fn notices() -> Tell {
         );
         match now {
             Some(why) if before.as_ref() != Some(&why) => {
-                output::notice(format_args!("scrapes fail: {why}"));
+                output::notice(format_args!("the metrics cannot be read from the gateway: {why}"));
             }
-            None if before.is_some() => output::notice("scrapes succeed again"),
+            None if before.is_some() => {
+                output::notice("the metrics can be read from the gateway again")
+            }
             _ => {}
         }
     })
@@ -117,9 +120,11 @@ pub(super) fn bind(listen: SocketAddr) -> Result<TcpListener> {
     let failed = |error: std::io::Error| {
         let help = match error.kind() {
             std::io::ErrorKind::AddrInUse => {
-                "another process listens there (`ss -ltnp` lists them): choose another port"
+                "another process listens on this port (`ss -ltnp` shows which): choose another port"
             }
-            std::io::ErrorKind::AddrNotAvailable => "no interface here has this address",
+            std::io::ErrorKind::AddrNotAvailable => {
+                "no network interface of this machine has this address: choose another one"
+            }
             _ => "choose another address or port",
         };
         Failure::because(format_args!("cannot listen on {listen}"), error).help(help)
@@ -135,7 +140,7 @@ fn serve(listener: TcpListener, source: Source, journal: &Journal) -> Result {
     let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
     tokio::spawn(server::serve(listener, source));
     journal.entry(
-        format_args!("metrics on http://{address}/metrics"),
+        format_args!("serving metrics on http://{address}/metrics"),
         || json!({ "event": "metrics", "address": address }),
     );
     Ok(())

@@ -76,7 +76,11 @@ async fn answer(
     source: Arc<Source>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut refusal = page(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "GET or HEAD\n");
+        let mut refusal = page(
+            StatusCode::METHOD_NOT_ALLOWED,
+            PLAIN,
+            "this method is not supported: use GET or HEAD\n",
+        );
         refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return Ok(refusal);
     }
@@ -84,7 +88,11 @@ async fn answer(
         "/metrics" => metrics(source).await,
         "/healthz" => healthz(source).await,
         "/" => page(StatusCode::OK, "text/html; charset=utf-8", INDEX),
-        _ => page(StatusCode::NOT_FOUND, PLAIN, "not found: the metrics are at /metrics\n"),
+        _ => page(
+            StatusCode::NOT_FOUND,
+            PLAIN,
+            "there is no such page: the metrics are at /metrics\n",
+        ),
     })
 }
 
@@ -92,7 +100,11 @@ async fn metrics(source: Arc<Source>) -> Response<Full<Bytes>> {
     match tokio::task::spawn_blocking(move || source.text()).await {
         Ok(Ok(text)) => page(StatusCode::OK, prometheus::TEXT_FORMAT, text),
         Ok(Err(failure)) => page(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, format!("{failure}\n")),
-        Err(_) => page(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, "reading the gateway failed\n"),
+        Err(_) => page(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            PLAIN,
+            "the state of the gateway cannot be read\n",
+        ),
     }
 }
 
@@ -100,9 +112,9 @@ async fn healthz(source: Arc<Source>) -> Response<Full<Bytes>> {
     let unavailable = |why: String| page(StatusCode::SERVICE_UNAVAILABLE, PLAIN, why);
     match tokio::task::spawn_blocking(move || source.health()).await {
         Ok(Health::Well) => page(StatusCode::OK, PLAIN, "ok\n"),
-        Ok(Health::Gone) => unavailable("no gateway runs\n".to_owned()),
+        Ok(Health::Gone) => unavailable("no gateway is running\n".to_owned()),
         Ok(Health::Unreadable(why)) => unavailable(format!("the gateway cannot be read: {why}\n")),
-        Err(_) => unavailable("reading the gateway failed\n".to_owned()),
+        Err(_) => unavailable("the state of the gateway cannot be read\n".to_owned()),
     }
 }
 

@@ -88,9 +88,9 @@ impl BanKeeper {
                 self.in_the_way = aside.is_err();
                 let kept = match aside {
                     Ok(aside) => format!("the file is kept as {}", aside.display()),
-                    Err(aside) => format!("{aside}, so no bans are written there"),
+                    Err(aside) => format!("{aside}, so the gateway does not save bans"),
                 };
-                let message = format!("{error}: bans from before the start are not known; {kept}");
+                let message = format!("{error}: the bans of the previous run are lost; {kept}");
                 return health.set(journal, "ban state", Level::Warning, &message);
             }
         };
@@ -136,7 +136,7 @@ impl BanKeeper {
     pub(super) fn end(mut self, control: &Control, journal: &Journal) {
         let active: Vec<IpNet> = self.bans.active().map(|(prefix, ..)| prefix).collect();
         for prefix in active {
-            self.lift(prefix, "bans are off", control, journal);
+            self.lift(prefix, "bans were turned off", control, journal);
         }
     }
 
@@ -209,7 +209,7 @@ impl BanKeeper {
         self.refused = Some(refused);
         let blind = (evicted > seen.entries / 2).then(|| {
             format!(
-                "{evicted} sources were evicted from their table within about a second, so the gateway may miss sources to ban: raise `gateway.sources`"
+                "{evicted} sources were evicted from their table within about a second, so the gateway may fail to ban some sources: increase `gateway.sources`"
             )
         });
         health.note(journal, "ban watch", Level::Warning, blind.as_deref());
@@ -264,7 +264,7 @@ impl BanKeeper {
                 self.totals.spared += 1;
                 self.bans.spare(ban.prefix, self.now());
                 journal.entry(
-                    format_args!("not banned: {}, because an operator has listed it", ban.prefix),
+                    format_args!("{} was not banned, because an operator has put it on the deny or allow list", ban.prefix),
                     || json!({ "event": "spared", "prefix": ban.prefix }),
                 );
             }

@@ -60,7 +60,7 @@ impl Changes {
         self.audited = next;
         if lost > 0 {
             journal.warning(
-                format_args!("{lost} changes by other processes were too fast to be reported"),
+                format_args!("{lost} changes by other processes were not reported, because they followed each other too fast"),
                 || json!({ "event": "audit_lost", "changes": lost }),
             );
         }
@@ -88,7 +88,11 @@ impl Changes {
         for (key, new) in &now {
             let Some(old) = self.settings.get(key).filter(|old| *old != new) else { continue };
             journal.entry(
-                format_args!("{key} is {}, was {} (by {by})", shown(new), shown(old)),
+                format_args!(
+                    "{key} is now {}, and was {} before (changed by {by})",
+                    shown(new),
+                    shown(old)
+                ),
                 || json!({ "event": "set", "key": key, "old": old, "new": new, "by": by }),
             );
         }
@@ -104,9 +108,9 @@ impl Changes {
             let began = state.began != was.began;
             let tell = |asking: bool| {
                 let what = if asking {
-                    "requires clients to validate their address: too many connect without"
+                    "now requires clients to validate their address, because too many connections are opened without validation"
                 } else {
-                    "is calm again: clients need not validate their address"
+                    "no longer requires clients to validate their address"
                 };
                 journal.entry(
                     format_args!("service {service} {what}"),
@@ -136,12 +140,22 @@ impl Changes {
         };
         for (key, server) in &now {
             if !self.servers.contains_key(key) {
-                tell("server_joined", "feeds it", key.1, server);
+                tell(
+                    "server_joined",
+                    "joined the gateway, and reports its connections",
+                    key.1,
+                    server,
+                );
             }
         }
         for (key, server) in &self.servers {
             if !now.contains_key(key) {
-                tell("server_left", "no longer reports connections to it", key.1, server);
+                tell(
+                    "server_left",
+                    "left the gateway, and no longer reports connections",
+                    key.1,
+                    server,
+                );
             }
         }
         self.servers = now;
@@ -153,7 +167,7 @@ impl Changes {
         if changes.each.is_empty() && changes.numbers != [0; 4] {
             journal.entry(
                 format_args!(
-                    "lists: {denied} denied, {allowed} allowed, {expired} expired, {forgotten} forgotten"
+                    "prefixes on the deny and allow lists: {denied} denied, {allowed} allowed, {expired} expired, {forgotten} forgotten"
                 ),
                 || {
                     json!({

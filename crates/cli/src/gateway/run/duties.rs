@@ -122,9 +122,9 @@ impl<'a> Duties<'a> {
         self.interfaces.tell(&mut self.health, journal);
         self.publish(journal);
         if self.interfaces.all_detached() {
-            Some("detached from every interface, by another process")
+            Some("another process detached the gateway from its last interface")
         } else if self.source.once && self.interfaces.none_attached() {
-            Some("the last interface has gone")
+            Some("the last interface of the gateway has disappeared")
         } else {
             None
         }
@@ -146,14 +146,15 @@ impl<'a> Duties<'a> {
         }
         self.watched.changes.look(&self.control, journal, "another process");
         let failing = self.watched.scrapes.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let failing = failing.map(|why| format!("scrapes fail: {why}"));
+        let failing =
+            failing.map(|why| format!("the metrics cannot be read from the gateway: {why}"));
         self.health.note(journal, "metrics", Level::Warning, failing.as_deref());
         for need in &NEEDS {
             let unmet = need.unmet(&self.control);
             self.health.note(journal, need.about, Level::Warning, unmet.as_deref());
         }
         let unknown = (!self.control.knows_addresses()).then_some(
-            "the gateway could not read the addresses of this host, so it answers packets to any address until it can",
+            "the gateway could not read the addresses of this host, so it cannot check destination addresses before it answers packets; it tries again",
         );
         self.health.note(journal, "addresses", Level::Warning, unknown);
         self.look_at_pins(journal);
@@ -176,9 +177,7 @@ impl<'a> Duties<'a> {
         let missing = if ours { self.gateway.missing_pins() } else { Vec::new() };
         let lost = missing.first().map(|path| {
             format!(
-                "`{}` is gone: its BPF file system was unmounted, or it was removed. Protection ends when this \
-                 process ends, and the next one starts with empty tables: mount it again (`mount -t bpf -o \
-                 mode=0700 bpf DIR`), then restart the gateway",
+                "the pin `{}` no longer exists, because it was removed or its BPF file system was unmounted. Protection will end when this process ends, and the next process will start with empty tables: if the file system is missing, mount it (`mount -t bpf -o mode=0700 bpf DIR`); then restart the gateway",
                 path.display()
             )
         });
@@ -204,7 +203,7 @@ impl<'a> Duties<'a> {
             Ok((new, replaced)) => {
                 self.take(new, journal);
                 let lists = format!(
-                    "lists: {} added, {} removed, {} kept",
+                    "prefixes on the deny and allow lists: {} added, {} removed, {} kept",
                     replaced.added, replaced.removed, replaced.kept
                 );
                 (true, vec![lists])

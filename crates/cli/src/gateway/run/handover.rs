@@ -17,18 +17,18 @@ const PINS: &str = "/sys/fs/bpf/equic";
 /// Flags for the owner of the gateway, and for the processes that may feed it.
 #[derive(clap::Args)]
 pub(super) struct Handover {
-    /// Keep protecting when this process ends: pin the program in this directory of a BPF file
-    /// system [default: /sys/fs/bpf/equic/NAME]. A gateway that is already pinned there is taken
-    /// over without a gap
+    /// Keep the protection when this process ends: pin the program in this directory of a BPF file
+    /// system [default: /sys/fs/bpf/equic/NAME]. If a gateway is already pinned there, this process
+    /// takes it over, without a gap in the protection
     #[arg(long, value_name = "DIR", num_args = 0..=1)]
     pin: Option<Option<PathBuf>>,
-    /// Let servers without privileges join at this Unix socket
+    /// Unix socket at which servers without privileges can join the gateway
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Once attached, run as this user
+    /// Switch to this user after the gateway is attached
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// Do not restrict the system calls that this process may make once it is set up
+    /// Do not restrict the system calls that this process may make after its start
     #[arg(long)]
     no_seccomp: bool,
 }
@@ -83,9 +83,12 @@ impl Handover {
 pub(super) fn describe(running: &Running, config: &Config) -> String {
     let mut text = String::new();
     if let Some(taken) = &running.taken {
-        let alive = if taken.owner.alive { ", which is running and will end" } else { "" };
-        let program =
-            if taken.replaced { ", with another program in place of the old one" } else { "" };
+        let alive = if taken.owner.alive { ", which now ends" } else { "" };
+        let program = if taken.replaced {
+            ", and the old XDP program was replaced by the new one"
+        } else {
+            ""
+        };
         text += &format!("taken over from process {}{alive}{program}\n", taken.owner.pid);
         for number in &taken.moved {
             text += &format!(
@@ -94,8 +97,10 @@ pub(super) fn describe(running: &Running, config: &Config) -> String {
         }
     }
     if let Some(pin) = running.gateway.pinned_at() {
-        text +=
-            &format!("pinned at {}: protection continues when this process ends\n", pin.display());
+        text += &format!(
+            "pinned at {}: the protection continues when this process ends\n",
+            pin.display()
+        );
     }
     if let Some(socket) = &config.gateway.socket {
         text += &format!("servers join at {}\n", socket.path);
@@ -106,8 +111,10 @@ pub(super) fn describe(running: &Running, config: &Config) -> String {
 /// Returns the text that says how to end the gateway.
 pub(super) fn farewell(running: &Running, config: &Config) -> String {
     match running.gateway.pinned_at() {
-        Some(_) => format!("`equic gateway detach --gateway {}` detaches it", config.gateway.name),
-        None => "Ctrl-C detaches it".to_owned(),
+        Some(_) => {
+            format!("`equic gateway detach --gateway {}` detaches the gateway", config.gateway.name)
+        }
+        None => "Ctrl-C detaches the gateway".to_owned(),
     }
 }
 
@@ -115,7 +122,7 @@ pub(super) fn farewell(running: &Running, config: &Config) -> String {
 /// still manages it.
 pub(super) fn successor(running: &Running) -> Option<String> {
     let owner = running.gateway.taken_over()?;
-    Some(format!("process {} has taken over", owner.pid))
+    Some(format!("process {} has taken over the gateway", owner.pid))
 }
 
 /// Ends this process's management of the gateway, and prints what happens to the gateway. A pinned
@@ -146,7 +153,7 @@ pub(super) fn leave(running: Running, host: Option<SocketHost>, why: &str, journ
     let after = match (&pin, stays && !taken) {
         (Some(pin), true) => {
             format!(
-                "; protection continues, pinned at {pin}: `equic gateway detach --gateway {name}` ends it"
+                "; the protection continues, because the gateway is pinned at {pin}: `equic gateway detach --gateway {name}` ends it"
             )
         }
         _ => String::new(),

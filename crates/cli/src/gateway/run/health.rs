@@ -42,7 +42,7 @@ impl Health {
             let seconds = unix_ms().saturating_sub(old.since_ms) as f64 / 1e3;
             let lasted = equic_report::number::seconds(seconds);
             journal.entry(
-                format_args!("{about}: well again after {lasted}"),
+                format_args!("{about}: the problem ended after {lasted}"),
                 || json!({ "event": "recovered", "about": about, "after_s": seconds }),
             );
         }
@@ -53,7 +53,7 @@ impl Health {
     pub(super) fn forget(&mut self, journal: &Journal, about: &str) {
         if self.conditions.remove(about).is_some() {
             journal.entry(
-                format_args!("{about}: no longer configured"),
+                format_args!("{about}: no longer in the configuration"),
                 || json!({ "event": "unconfigured", "about": about }),
             );
         }

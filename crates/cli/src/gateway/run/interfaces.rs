@@ -226,9 +226,7 @@ impl Interfaces {
         gone.for_each(|condition| health.forget(journal, &condition.about));
         for one in &self.wanted {
             let lost = one.loses_answers().then_some(
-                "the other end of this veth interface does not receive the gateway's answers to clients, or not all: \
-                 in native mode it needs an XDP program or GRO (`ethtool -K ... gro on`). `mode = \"generic\"` answers in \
-                 any case",
+                "the other end of this veth interface does not receive all of the gateway's answers to clients, because in native mode that end needs an XDP program or GRO (`ethtool -K ... gro on`): turn on GRO there, or set `mode = \"generic\"`",
             );
             health.note(journal, &answers(&one.name), Level::Error, lost);
             let about = about(&one.name);
@@ -271,20 +269,20 @@ fn detail(state: &State) -> String {
         State::Attached { native: true, .. } => "native".to_owned(),
         State::Attached { native: false, .. } => "generic".to_owned(),
         State::Missing { moved: false } => {
-            "not protected: there is no such interface; the gateway attaches when it appears".to_owned()
+            "not protected: there is no such interface; the gateway attaches to the interface when it appears".to_owned()
         }
         State::Missing { moved: true } => {
-            "not protected: it was moved to another network namespace, where this gateway does not protect it; the gateway attaches when it comes back"
+            "not protected: the interface was moved to another network namespace; the gateway attaches to it when it comes back"
                 .to_owned()
         }
         State::SameAs(name) => {
-            format!("is another name of {name}: configure the interface by one name only")
+            format!("is another name of {name}: remove one of the two names from the configuration")
         }
         State::Taken(why) | State::Refused(why) => {
-            format!("not protected: {why}; the gateway tries again every second")
+            format!("not protected: {why}; the gateway tries to attach again every second")
         }
         State::Detached => {
-            "not protected: an operator detached it; `equic gateway reload` attaches it again"
+            "not protected: an operator detached the gateway from the interface; `equic gateway reload` attaches it again"
                 .to_owned()
         }
     }
@@ -307,7 +305,7 @@ fn unprotected_below(interface: &NetworkInterface, gateway: &Gateway) -> Option<
     }
     let lower = NetworkInterface::by_index(lower).ok().flatten()?.name;
     Some(format!(
-        "is a {kind} on top of {lower}, which is not protected: Linux also accepts packets to the addresses of this interface that arrive on {lower}. Protect {lower} instead"
+        "is a {kind} on top of {lower}, which is not protected: Linux also accepts packets to this interface's addresses if they arrive directly on {lower}. Protect {lower} instead"
     ))
 }
 
@@ -385,10 +383,12 @@ impl Wanted {
         let Ok(Some(now)) = NetworkInterface::by_index(ifindex) else { return };
         self.doubt = if named.is_none() {
             let name = now.name;
-            let what = format!("is called {name} now; it stays protected until a restart");
+            let what = format!(
+                "is called {name} now; the interface stays protected until the gateway restarts"
+            );
             Some((Level::Warning, what))
         } else if !now.up {
-            Some((Level::Warning, "is down, so it receives no packets".to_owned()))
+            Some((Level::Warning, "is down, so the interface receives no packets".to_owned()))
         } else {
             unprotected_below(&now, gateway).map(|what| (Level::Warning, what))
         };
@@ -403,7 +403,7 @@ impl Wanted {
             State::Attached { .. } => {
                 gateway.detach_index(ifindex);
                 self.doubt = None;
-                self.say_detached(journal, "another interface has its name");
+                self.say_detached(journal, "another interface has this name now");
                 return;
             }
             State::Taken(why) | State::Refused(why) => why.clone(),
@@ -415,7 +415,7 @@ impl Wanted {
         };
         self.state = before;
         let what = format!(
-            "not protected: another interface has this name now, and the gateway cannot attach to it: {why}; the gateway tries again. The interface that had the name before stays protected"
+            "not protected: another interface has this name now, and the gateway cannot attach to that interface: {why}; the gateway tries again. The interface that had the name before stays protected"
         );
         self.doubt = Some((Level::Error, what));
     }

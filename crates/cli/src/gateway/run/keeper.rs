@@ -116,7 +116,7 @@ impl Keeper<'_> {
                     let what = if ledgers == 1 { "a server" } else { "servers" };
                     self.journal.entry(
                         format_args!(
-                            "{what} ended without closing its connections: they no longer count"
+                            "{what} ended without closing all connections: these connections no longer count towards quotas"
                         ),
                         || json!({ "event": "swept", "ledgers": ledgers }),
                     );
@@ -159,7 +159,7 @@ impl Keeper<'_> {
                 (rate(now.packets, before.packets), rate(now.dropped, before.dropped));
             self.journal.entry(
                 format_args!(
-                    "{}, {} dropped; {} connections",
+                    "{}, {} dropped; {} open connections",
                     number::si(packets, "packets/s"),
                     number::rate(dropped),
                     number::count(now.connections),

@@ -46,10 +46,10 @@ use links::Links;
   equic gateway run -i eth0 -p 443 --dry-run --events
   equic gateway run -i eth0 -p 443 --pin --socket /run/equic/equic.sock")]
 pub(crate) struct Args {
-    /// Interface to attach to; may be given several times
+    /// Interface to which the gateway attaches; may be given several times
     #[arg(short, long, value_name = "IF", required_unless_present = "config")]
     interface: Vec<String>,
-    /// Where the server listens: a port, or an address and port; may be given several times
+    /// Port of the server, or its address and port; may be given several times
     #[arg(
         short,
         long,
@@ -61,7 +61,7 @@ pub(crate) struct Args {
     /// Configuration file with further settings and services: see docs/equic.example.toml
     #[arg(long, value_name = "FILE", conflicts_with = "Limits")]
     config: Option<PathBuf>,
-    /// Print drops as they happen (a sample: `events` in the configuration)
+    /// Print dropped packets as they arrive; the setting `events` limits the rate
     #[arg(long)]
     events: bool,
     /// Print a summary line at this interval [default: 10s on a terminal, else never]
@@ -71,13 +71,13 @@ pub(crate) struct Args {
     /// interfaces take effect at once
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     look_every: Option<Duration>,
-    /// Send Retry packets, so that clients must validate their address: `never`, `always`, or
+    /// When to send Retry packets, which make clients validate their address: `never`, `always`, or
     /// `adaptive` (only while the rate of --retry-above is exceeded). The server must have the
     /// gateway's keys
     #[arg(long, value_name = "WHO", conflicts_with = "config")]
     retry: Option<Retry>,
-    /// Write the keys of Retry tokens to this file, for servers that do not receive them when they
-    /// join (`equic serve --retry-keys`)
+    /// Write the keys of Retry tokens to this file, for servers that do not receive the keys when
+    /// they join (see `equic serve --retry-keys`)
     #[arg(long, value_name = "FILE")]
     retry_keys: Option<String>,
     /// Serve metrics to Prometheus on http://ADDR:PORT/metrics
@@ -86,14 +86,14 @@ pub(crate) struct Args {
     /// Print JSON lines (schema equic.gateway.run/1)
     #[arg(long)]
     json: bool,
-    /// Also write each event to standard error, as a line with its time
+    /// Also write each event to standard error, as a line with a timestamp
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "off")]
     log: LogFormat,
-    /// Start even if an interface is missing or has another XDP program, and attach when it becomes
-    /// available
+    /// Start even if an interface is missing or has another XDP program, and attach to the
+    /// interface when it becomes available
     #[arg(long)]
     wait: bool,
-    /// End when the last interface has disappeared, instead of waiting for it
+    /// End when the last interface has disappeared, instead of waiting until it comes back
     #[arg(long, conflicts_with = "wait")]
     once: bool,
     // These structures are next to each other, because clap does not make an argument group of a
@@ -127,7 +127,7 @@ pub(super) fn run(args: &Args) -> Result {
             .inspect_err(|error| {
                 journal.warning(
                     format_args!(
-                        "the kernel does not report changes of interfaces ({error}): the gateway polls them"
+                        "the kernel does not report changes of network interfaces ({error}), so the gateway polls the interfaces instead"
                     ),
                     || json!({ "event": "trouble", "about": "interfaces", "what": error.to_string() }),
                 );
@@ -137,7 +137,7 @@ pub(super) fn run(args: &Args) -> Result {
         let events = if args.events { Some(running.gateway.control().events()?) } else { None };
         if args.events && config.gateway.events.is_off() {
             journal.warning(
-                format_args!("no drops will be shown: `events` is off (`equic gateway set events=100/s`)"),
+                format_args!("no dropped packets will be printed, because `events` is off: turn it on with `equic gateway set events=100/s`"),
                 || json!({ "event": "trouble", "about": "events", "what": "`events` is off" }),
             );
         }
@@ -212,7 +212,7 @@ fn configure(args: &Args) -> Result<Config> {
     }
     if config.gateway.interfaces.is_empty() {
         return Err(Failure::usage(
-            "no interface is given: use -i INTERFACE, or `interfaces` in the file",
+            "no interface is given: use -i INTERFACE, or set `interfaces` in the configuration file",
         ));
     }
     Ok(config)
@@ -226,23 +226,26 @@ fn state_directory() -> Option<PathBuf> {
 }
 
 fn announce(running: &Running, config: &Config, journal: &Journal) {
-    let mut text = format!("gateway `{}` protects\n", config.gateway.name);
+    let mut text = format!("gateway `{}` protects services:\n", config.gateway.name);
     for service in &config.services {
         let listen: Vec<String> = service.listen.iter().map(ToString::to_string).collect();
         text += &format!("  {} on {}: {}\n", service.name, listen.join(", "), describe(service));
     }
-    text +=
-        if running.attached.is_empty() { "waits for its interfaces\n" } else { "attached to\n" };
+    text += if running.attached.is_empty() {
+        "waiting for its interfaces\n"
+    } else {
+        "attached to interfaces:\n"
+    };
     for one in &running.attached {
         let mode = if one.native { "native" } else { "generic" };
         text += &format!("  {}, {mode}\n", one.interface);
     }
     if config.gateway.dry_run {
-        text += "dry run: nothing is dropped\n";
+        text += "dry run: the gateway drops nothing\n";
     }
     text += &handover::describe(running, config);
     text += &handover::farewell(running, config);
-    text += "; `equic gateway status` shows its counters";
+    text += "; `equic gateway status` shows the gateway's counters";
     journal.entry(text, || {
         json!({
             "event": "ready", "name": config.gateway.name, "pid": std::process::id(),

@@ -52,7 +52,10 @@ pub(super) fn give(path: &Path, name: &str) -> Result {
     let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
     let open = || OpenOptions::new().read(true).custom_flags(flags).open(path);
     open().and_then(|file| fchown(file, Some(uid.as_raw()), Some(gid.as_raw()))).map_err(|error| {
-        Failure::because(format_args!("cannot give {} to the user `{name}`", path.display()), error)
+        Failure::because(
+            format_args!("cannot change the owner of {} to the user `{name}`", path.display()),
+            error,
+        )
     })
 }
 
@@ -73,7 +76,7 @@ pub(super) fn user(name: &str) -> Result<(Uid, Gid)> {
 
 fn become_user(name: &str, kept: &CapsHashSet) -> Result {
     let failed = |error: &dyn std::fmt::Display| {
-        Failure::because(format_args!("cannot become the user `{name}`"), error)
+        Failure::because(format_args!("cannot switch to the user `{name}`"), error)
     };
     let (uid, gid) = user(name)?;
     prctl::set_keepcaps(true).map_err(|e| failed(&e))?;

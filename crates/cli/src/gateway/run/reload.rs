@@ -109,7 +109,7 @@ fn services_need_restart(old: &[ServiceConfig], new: &[ServiceConfig]) -> Vec<St
 /// Returns the key that the error must name if the reasons for bans have changed.
 fn key_of_reasons(control: &Control) -> &'static str {
     match control.counted_reasons().is_empty() {
-        true => "ban (new): the gateway turns bans on only when it starts",
+        true => "ban (new; bans can only be turned on when the gateway starts)",
         false => "ban.reasons",
     }
 }

@@ -234,7 +234,10 @@ impl Live {
         match act {
             Act::Nothing => {}
             Act::List(..) | Act::Forget(_) if self.gone.is_some() => {
-                self.say(Tone::Bad, "the gateway has gone: nothing was changed".to_owned());
+                self.say(
+                    Tone::Bad,
+                    "nothing was changed, because the gateway has ended".to_owned(),
+                );
             }
             Act::Quit => return Ok(true),
             Act::Suspend => self.screen.suspend()?,
@@ -272,7 +275,9 @@ impl Live {
         match forgotten {
             Ok(found) if found != prefix => self.say(
                 Tone::Bad,
-                format!("{prefix} is covered by the entry {found}: `equic gateway forget {found}`"),
+                format!(
+                    "{prefix} is listed only as part of {found}: use `equic gateway forget {found}`"
+                ),
             ),
             Ok(_) => self.say(Tone::Good, format!("{prefix} is on neither list")),
             Err(error) => self.say(Tone::Bad, error.to_string()),

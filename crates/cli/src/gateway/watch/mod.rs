@@ -37,20 +37,20 @@ use view::theme::Theme;
 #[derive(clap::Args)]
 #[command(after_help = "Keys: arrows or j k select, d deny, a allow, f forget, s sort, p pause,
 tab next panel, ? help, q quit.
-Drop events are read without being consumed, so logs of them are complete.")]
+This command does not consume drop events, so other readers still get them all.")]
 pub(crate) struct Args {
-    /// Polling interval
+    /// Interval at which the gateway is read
     #[arg(long, value_name = "DURATION", value_parser = interval, default_value = "1s")]
     interval: Duration,
-    /// Sort order of the sources
+    /// Quantity by which the sources are sorted
     #[arg(long, value_enum, default_value = "packets")]
     sort: Sort,
-    /// Poll twice, print one picture, and end
+    /// Read the gateway twice, print the dashboard once, and exit
     #[arg(long)]
     once: bool,
     #[command(flatten)]
     target: Target,
-    /// Print JSON (schema equic.gateway.watch/1): a line for each poll, or one document with --once
+    /// Print JSON (schema equic.gateway.watch/1): one line per reading, or one document with --once
     #[arg(long)]
     json: bool,
 }
@@ -70,8 +70,7 @@ pub(super) fn run(args: &Args) -> Result {
     }
     if !screen::is_there() {
         return Err(Failure::new("`watch` needs a terminal, and standard output is not one").help(
-            "`equic gateway watch --once` prints one picture, `equic gateway watch --json` a line \
-             every second, `equic gateway status --json` totals",
+            "`equic gateway watch --once` prints the dashboard once, `equic gateway watch --json` prints a line every second, and `equic gateway status --json` prints totals",
         ));
     }
     live::run(args)

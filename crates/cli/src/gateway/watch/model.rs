@@ -30,9 +30,9 @@ pub(super) enum Sort {
     Drops,
     /// Payload bytes per second
     Bytes,
-    /// Connections open
+    /// Open connections
     Connections,
-    /// The address
+    /// Address of the source
     Address,
 }
 

@@ -230,7 +230,7 @@ fn it_says_whether_a_service_asks_for_proof_and_why() {
     };
     let asking = Adaptive { asking: true, asking_for_ms: 12_000, calm_in_ms: 30_000, began: 1 };
     let calm = Adaptive { asking: false, asking_for_ms: 0, calm_in_ms: 0, began: 1 };
-    assert!(with(Some(asking)).contains("because more than 500/s came without"));
-    assert!(with(Some(calm)).contains("calm"));
-    assert!(!with(None).contains("calm"));
+    assert!(with(Some(asking)).contains("because more than 500/s new connections came without"));
+    assert!(with(Some(calm)).contains("Retry is inactive"));
+    assert!(!with(None).contains("Retry is inactive"));
 }

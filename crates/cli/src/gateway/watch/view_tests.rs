@@ -154,9 +154,9 @@ fn nothing_yet_is_said() {
     shows(
         &text,
         &[
-            "on no interface",
+            "attached to no interface",
             "no source has sent packets yet",
-            "no packets yet",
+            "no packet has arrived yet",
             "none yet",
             "passed - ",
         ],

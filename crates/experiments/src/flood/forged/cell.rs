@@ -119,7 +119,7 @@ impl BenchStage<'_, ForgedPlan> {
         let mut part = Part::start("established connections", &placement, &args)?;
         let at_work = || Ok(datagrams()?.saturating_sub(before) >= AT_WORK);
         if !steps::watch(&mut [server, &mut part], PATIENCE, at_work)? {
-            let what = "the connections from before the flood got no answers";
+            let what = "the connections that were opened before the flood got no answers";
             let seconds = PATIENCE.as_secs();
             return Err(Failure::new(format!("{what} within {seconds} s")));
         }

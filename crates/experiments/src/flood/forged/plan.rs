@@ -60,12 +60,12 @@ impl Arms for Arm {
 
     fn title(self) -> &'static str {
         match self {
-            Arm::Elsewhere => "flood elsewhere (baseline)",
+            Arm::Elsewhere => "no protection, flood to another host (baseline)",
             Arm::Nothing => "nothing",
-            Arm::Nftables => "nftables, by source",
-            Arm::NftablesInAll => "nftables, by source and in total",
+            Arm::Nftables => "nftables, limit per source",
+            Arm::NftablesInAll => "nftables, limits per source and in total",
             Arm::ServerRetry => "Retry of the server",
-            Arm::QuinnRetry => "Retry of a server on quinn",
+            Arm::QuinnRetry => "Retry of a server based on quinn",
             Arm::Gateway => "eQUIC gateway, new_per_service",
             Arm::GatewayRetry => "eQUIC gateway, Retry",
         }

@@ -45,8 +45,7 @@ pub(in super::super) fn table(rows: &[Row]) -> Table {
 /// Returns the line below the table, which names loads, sources and limits.
 pub(in super::super) fn note(plan: &ForgedPlan) -> String {
     format!(
-        "{} newcomers per second, each from its own address, and {} connections from before the flood; \
-         forged sources from {}; limits: gateway {} in total, nftables {} Initials per second in total",
+        "load: {} newcomers per second, each from a separate address, and {} connections that were opened before the flood; forged sources from {}; limits in total: gateway {}, nftables {} Initials per second",
         plan.newcomers_per_s,
         plan.established,
         plan.forged,

@@ -120,7 +120,7 @@ impl ArmContext<'_> {
         let last = samples.iter().map(|s| s.start_ms + s.duration_ms).fold(0.0, f64::max);
         let seconds = (last - first) / 1000.0;
         if !(seconds.is_finite() && seconds > 0.0) {
-            return Err(Failure::new("no client got an answer without an attack"));
+            return Err(Failure::new("no client got an answer, although there was no attack"));
         }
         Ok(seconds * f64::from(self.plan.requests_per_client) / f64::from(requests))
     }
@@ -235,7 +235,9 @@ impl ArmContext<'_> {
             cast.listen()?;
             self.progress.within_run(time);
             if time > limit {
-                return Err(Failure::new(format!("the clients were not done within {limit:.0} s")));
+                return Err(Failure::new(format!(
+                    "the clients did not finish their requests within {limit:.0} s"
+                )));
             }
             std::thread::sleep(LOOK);
         }
@@ -262,7 +264,10 @@ impl ArmContext<'_> {
         cast.server.stop();
         let ended = cast.server.finish()?;
         let stopped = ended.event("stopped").ok_or_else(|| {
-            Failure::new(format!("the server ended without its counters ({})", ended.status))
+            Failure::new(format!(
+                "the server ended without printing its counters ({})",
+                ended.status
+            ))
         })?;
         take.server = stopped.1["stats"].clone();
         if let Some((part, _, _)) = cast.gateway {

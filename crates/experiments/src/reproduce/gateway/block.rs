@@ -61,12 +61,12 @@ pub(super) fn decisions() -> Result<Vec<Decision>> {
     let mut decisions = vec![
         Decision {
             arm: Arm::UserLate,
-            method: "admission in a loop".to_owned(),
+            method: "loop over the server's admission function".to_owned(),
             nanoseconds: late,
         },
         Decision {
             arm: Arm::UserEarly,
-            method: "admission in a loop".to_owned(),
+            method: "loop over the server's admission function".to_owned(),
             nanoseconds: early,
         },
     ];
@@ -74,12 +74,12 @@ pub(super) fn decisions() -> Result<Vec<Decision>> {
         let (gateway, _held) = full(arm, source)?;
         let target: SocketAddr = ([192, 0, 2, 1], PORT).into();
         let frame = udp_frame([2; 6], [4; 6], source, target, &initial())
-            .ok_or_else(|| Failure::new("the packet for the test run cannot be created"))?;
+            .ok_or_else(|| Failure::new("cannot create the packet for the test run"))?;
         let mut nanoseconds = Vec::new();
         for _ in 0..ROUNDS {
             let run = gateway.test_run_repeat(&frame, None, REPEAT)?;
             if run.action != equic_gateway::Action::Drop {
-                return Err(Failure::new("the gateway admits a source that is over its quota"));
+                return Err(Failure::new("the gateway admitted a source that is over its quota"));
             }
             nanoseconds.push(run.duration.as_secs_f64() * 1e9);
         }
@@ -98,7 +98,7 @@ fn repeated(mut refuses: impl FnMut() -> bool) -> Result<Vec<f64>> {
         Ok((refused == REPEAT as usize).then_some(nanoseconds))
     };
     let rounds = (0..ROUNDS).map(|_| round()).collect::<Result<Option<Vec<f64>>>>()?;
-    rounds.ok_or_else(|| Failure::new("the server admits a source that is over its quota"))
+    rounds.ok_or_else(|| Failure::new("the server admitted a source that is over its quota"))
 }
 
 /// Returns the CPU time of this thread.
@@ -162,7 +162,9 @@ pub(super) fn measure(stage: &ArmContext<'_>, arm: Arm, cast: &Processes) -> Res
     // `UserEarly` has no minimum share.
     let share = if arm == Arm::UserEarly { 0.0 } else { SHARE };
     if attempts == 0 || (attempts as f64) < share * sent as f64 {
-        return Err(Failure::new(format!("only {attempts} of {sent} attempts were rejected")));
+        return Err(Failure::new(format!(
+            "only {attempts} of {sent} connection attempts were rejected"
+        )));
     }
     let each = |nanoseconds: f64| nanoseconds / attempts as f64;
     let program = after.program.zip(before.program);
@@ -242,7 +244,9 @@ impl Holder {
         });
         let holder = Holder { orders: Some(orders), thread: Some(thread) };
         let answer = is_ready.recv_timeout(PATIENCE);
-        answer.map_err(|error| Failure::because("the quota could not be filled", error))??;
+        answer.map_err(|error| {
+            Failure::because("cannot open the connections that fill the quota", error)
+        })??;
         Ok(holder)
     }
 
@@ -250,7 +254,7 @@ impl Holder {
     /// number of attempts. Fails if the quota is no longer held, even with a duration of zero.
     fn attempts(&self, time: Duration) -> Result<u64> {
         let (reply, answer) = channel();
-        let gone = || Failure::new("the client that holds the quota has ended");
+        let gone = || Failure::new("the client that holds the connections of the quota has ended");
         let orders = self.orders.as_ref().ok_or_else(gone)?;
         orders.send((time, reply)).map_err(|_| gone())?;
         answer.recv_timeout(PATIENCE + time).map_err(|_| gone())?

@@ -46,12 +46,12 @@ fn syscalls(run: &Run) -> equic_lab::measure::Calls {
 /// The metrics in the table of all arms, one per row.
 pub(super) const MEASURED: [Measured; 19] = [
     Measured {
-        name: "requests/s, whole experiment, harmonic mean",
+        name: "requests/s in the whole experiment, harmonic mean",
         unit: "/s",
         of: |r| r.legitimate.whole.harmonic_per_s,
     },
     Measured {
-        name: "requests/s, whole experiment, mean",
+        name: "requests/s in the whole experiment, mean",
         unit: "/s",
         of: |r| r.legitimate.whole.mean_per_s,
     },
@@ -74,47 +74,47 @@ pub(super) const MEASURED: [Measured; 19] = [
         },
     },
     Measured {
-        name: "duration, whole experiment, harmonic mean",
+        name: "request duration in the whole experiment, harmonic mean",
         unit: "ms",
         of: |r| r.legitimate.whole.harmonic_ms,
     },
     Measured {
-        name: "duration under attack, harmonic mean",
+        name: "request duration under attack, harmonic mean",
         unit: "ms",
         of: |r| r.legitimate.attacked.harmonic_ms,
     },
     Measured {
-        name: "duration under attack, median",
+        name: "request duration under attack, median",
         unit: "ms",
         of: |r| r.legitimate.attacked.median_ms,
     },
     Measured {
-        name: "duration under attack, p99",
+        name: "request duration under attack, p99",
         unit: "ms",
         of: |r| r.legitimate.attacked.p99_ms,
     },
     Measured {
-        name: "requests that failed",
+        name: "failed requests",
         unit: "",
         of: |r| Some(r.legitimate.outcomes.failed() as f64),
     },
     Measured {
-        name: "sequential clients done after",
+        name: "time until the sequential clients finished",
         unit: "s",
         of: |r| Some(r.sequential_done_s),
     },
     Measured {
-        name: "attackers' requests answered",
+        name: "answered requests of the attackers",
         unit: "",
         of: |r| Some(r.attackers.ok as f64),
     },
     Measured {
-        name: "CPU time to reject an attempt",
+        name: "CPU time to reject a connection attempt",
         unit: "µs",
         of: |r| Some(r.block?.nanoseconds() / 1000.0),
     },
     Measured {
-        name: "XDP program, mean over all packets",
+        name: "run time of the XDP program per packet, mean",
         unit: "ns",
         of: |r| r.gateway.as_ref()?.mean_ns,
     },
@@ -123,8 +123,16 @@ pub(super) const MEASURED: [Measured; 19] = [
         unit: "",
         of: |r| Some(syscalls(r).calls as f64),
     },
-    Measured { name: "of these, errors", unit: "", of: |r| Some(syscalls(r).errors as f64) },
-    Measured { name: "CPU time in system calls", unit: "s", of: |r| Some(syscalls(r).cpu_seconds) },
+    Measured {
+        name: "failed system calls of the server",
+        unit: "",
+        of: |r| Some(syscalls(r).errors as f64),
+    },
+    Measured {
+        name: "CPU time of the server in system calls",
+        unit: "s",
+        of: |r| Some(syscalls(r).cpu_seconds),
+    },
     Measured {
         name: "server CPU, 90th percentile",
         unit: "%",
@@ -163,73 +171,73 @@ pub(super) enum Of {
 /// of 22.
 pub(super) const CLAIMS: [Claim; 14] = [
     Claim {
-        name: "Throughput, harmonic mean (figure 4)",
+        name: "Throughput of sequential clients, harmonic mean (figure 4)",
         paper: "+30.9 %",
         change: Some(0.309),
         of: Of::Runs(|r| r.legitimate.whole.harmonic_per_s),
     },
     Claim {
-        name: "Throughput, arithmetic mean",
+        name: "Throughput of sequential clients, arithmetic mean",
         paper: "not given",
         change: None,
         of: Of::Runs(|r| r.legitimate.whole.mean_per_s),
     },
     Claim {
-        name: "Throughput under attack, harmonic mean",
+        name: "Throughput of sequential clients under attack, harmonic mean",
         paper: "not given",
         change: None,
         of: Of::Runs(|r| r.legitimate.attacked.harmonic_per_s),
     },
     Claim {
-        name: "Time to recover (figure 3)",
+        name: "Time to recover from the attack (figure 3)",
         paper: "-23 % (22 to 17 units)",
         change: Some(-5.0 / 22.0),
         of: Of::Recovery,
     },
     Claim {
-        name: "CPU time of a block, total (figure 4)",
+        name: "Total CPU time to reject a connection attempt (figure 4)",
         paper: "-26.4 %, to 8 µs",
         change: Some(-0.264),
         of: Of::Runs(|r| Some(r.block?.nanoseconds())),
     },
     Claim {
-        name: "CPU time of only the decision",
+        name: "CPU time of only the decision to reject an attempt",
         paper: "not given",
         change: None,
         of: Of::Decisions,
     },
     Claim {
-        name: "Duration, harmonic mean (figure 5)",
+        name: "Request duration, harmonic mean (figure 5)",
         paper: "-65 %",
         change: Some(-0.65),
         of: Of::Runs(|r| r.legitimate.whole.harmonic_ms),
     },
     Claim {
-        name: "Duration under attack, harmonic mean",
+        name: "Request duration under attack, harmonic mean",
         paper: "not given",
         change: None,
         of: Of::Runs(|r| r.legitimate.attacked.harmonic_ms),
     },
     Claim {
-        name: "Duration under attack, 99th percentile",
+        name: "Request duration under attack, 99th percentile",
         paper: "not given",
         change: None,
         of: Of::Runs(|r| r.legitimate.attacked.p99_ms),
     },
     Claim {
-        name: "System calls (table I)",
+        name: "System calls of the server (table I)",
         paper: "-89 % (77,551 to 8,178)",
         change: Some(8178.0 / 77551.0 - 1.0),
         of: Of::Runs(|r| Some(syscalls(r).calls as f64)),
     },
     Claim {
-        name: "Errors of system calls (table I)",
+        name: "Failed system calls of the server (table I)",
         paper: "-95 % (562 to 26)",
         change: Some(26.0 / 562.0 - 1.0),
         of: Of::Runs(|r| Some(syscalls(r).errors as f64)),
     },
     Claim {
-        name: "Time in system calls (table I)",
+        name: "Time of the server in system calls (table I)",
         paper: "-89 % (2.94 s to 0.31 s)",
         change: Some(0.312_806 / 2.936_784 - 1.0),
         of: Of::Runs(|r| Some(syscalls(r).cpu_seconds)),
@@ -252,7 +260,7 @@ pub(super) const CLAIMS: [Claim; 14] = [
 /// kernel.
 pub(super) const PAIRS: [(&str, Arm, Arm); 2] = [
     ("as published", Arm::UserLate, Arm::KernelStrict),
-    ("each at its best", Arm::UserEarly, Arm::KernelNew),
+    ("best variants", Arm::UserEarly, Arm::KernelNew),
 ];
 
 impl Experiment {
@@ -358,12 +366,14 @@ impl ClaimVerdict {
     /// Returns a long form of the verdict, for a sentence about a claim.
     pub(super) fn words(self) -> &'static str {
         match self {
-            ClaimVerdict::TooFew => "is not shown: there are too few rounds",
-            ClaimVerdict::Holds => "holds, also in size",
-            ClaimVerdict::More => "holds, and by more than in the paper",
-            ClaimVerdict::Less => "holds, but by less than in the paper",
-            ClaimVerdict::Open => "is not shown: the interval includes no change",
-            ClaimVerdict::Contradicted => "does not hold: the change is in the other direction",
+            ClaimVerdict::TooFew => "is not shown, because there are too few rounds",
+            ClaimVerdict::Holds => "holds, and the change is as large as in the paper",
+            ClaimVerdict::More => "holds, and the change is larger than in the paper",
+            ClaimVerdict::Less => "holds, but the change is smaller than in the paper",
+            ClaimVerdict::Open => "is not shown, because the interval includes 0 %",
+            ClaimVerdict::Contradicted => {
+                "does not hold, because the change is in the other direction"
+            }
         }
     }
 }

@@ -59,28 +59,29 @@ const TRIALS: u32 = 2;
 /// takes about an hour.
 #[derive(clap::Args, Default)]
 pub struct Args {
-    /// Folder for result.json, the plots and the raw samples
+    /// Folder for the result, the plots and the raw samples
     #[arg(long, value_name = "DIR", default_value = "out/reproduce-gateway")]
     out: PathBuf,
-    /// Number of runs of each arm [default: 10]
+    /// Number of runs with each variant of the quota [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
     /// Number of requests of each client [default: 1000, more on a fast machine]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
     requests: Option<u32>,
-    /// Maximum strength of the attack in the search for one that costs half of the throughput:
-    /// requests of an attacker, as a multiple of the other clients' requests
+    /// Maximum strength of the attack, as the number of requests of an attacker divided by that of
+    /// another client. The experiment increases the strength until the attack halves the throughput
     #[arg(long, value_name = "TIMES", default_value = "32", value_parser = clap::value_parser!(u32).range(1..=1000))]
     most_attack: u32,
-    /// Seed of the order of runs [default: random]
+    /// Seed for the random order of the runs [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Make a small version: 2 runs of some seconds each, in a few minutes
+    /// Make a small version of the experiment, with 2 runs of some seconds each. It takes a few
+    /// minutes
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
     output: OutputOptions,
-    /// Measure nothing: draw and print a stored result
+    /// Measure nothing, but draw and print a stored result
     #[arg(long, value_name = "RESULT.json", conflicts_with_all = ["runs", "requests", "most_attack", "seed", "quick"])]
     plot_only: Option<PathBuf>,
 }

@@ -32,7 +32,7 @@ fn subtitle(experiment: &Experiment) -> String {
     let plan = &experiment.plan;
     let runs = if plan.runs_per_arm == 1 { "run" } else { "runs" };
     format!(
-        "{} sequential clients; {} parallel clients attack; quota {} connections; {} {runs} per arm",
+        "{} sequential clients; {} attacking parallel clients; quota of {} connections; {} {runs} per arm",
         plan.sequential_clients, plan.parallel_clients, plan.quota, plan.runs_per_arm
     )
 }
@@ -137,7 +137,7 @@ fn block(experiment: &Experiment) -> Result<Svg, PlotError> {
         ("server process", |r| Some(r.block?.server_ns)),
         ("XDP program", |r| r.block?.kernel_ns),
     ];
-    let head = ("CPU time to reject one attempt", Axis::new("CPU time", "s"));
+    let head = ("CPU time to reject one connection attempt", Axis::new("CPU time", "s"));
     bars(experiment, head, &groups, 1e-9)
 }
 
@@ -145,12 +145,12 @@ fn block(experiment: &Experiment) -> Result<Svg, PlotError> {
 fn decision(experiment: &Experiment) -> Result<Svg, PlotError> {
     let bars = Arm::ALL.map(|arm| bar(experiment.decision(arm), 1e-9));
     BarPlot::new(
-        "CPU time of only the decision",
+        "CPU time of only the decision to reject an attempt",
         Axis::new("CPU time", "s"),
         Arm::ALL.map(Arm::title),
     )
     .subtitle(
-        "a source over its quota; user space: the admission in a loop; kernel: BPF_PROG_TEST_RUN",
+        "for a source over its quota; user space: loop over the admission function; kernel: BPF_PROG_TEST_RUN",
     )
     .group("", bars)
     .draw()
@@ -193,7 +193,7 @@ fn durations(experiment: &Experiment) -> Result<Svg, PlotError> {
 
 /// Draws the left half of figure 6.
 fn cpu(experiment: &Experiment) -> Result<Svg, PlotError> {
-    let head = ("CPU of the server since the attack began", Axis::new("of one CPU", "%"));
+    let head = ("CPU of the server since the attack began", Axis::new("share of one CPU", "%"));
     distribution(experiment, head, "intervals of 100 ms", |run| run.server.cpu_percent.clone())
 }
 

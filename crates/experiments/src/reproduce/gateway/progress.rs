@@ -66,7 +66,7 @@ impl Progress {
     /// Shows the result of a trial of the search.
     pub(super) fn tried(&self, step: &Step) -> Result {
         self.tell(format!(
-            "an attack {} times as strong as the paper's costs a server without a quota {} of its throughput",
+            "a server without a quota lost {1} of its throughput under an attack {0} times as strong as the paper's",
             step.attack,
             number::percent(step.loss()),
         ))
@@ -107,7 +107,7 @@ impl Progress {
         self.done.set(self.done.get() + 1);
         let rate = run.legitimate.attacked.mean_per_s;
         let line = format!(
-            "{:>2}/{} {}: {} for sequential clients under attack, {} of other load",
+            "{:>2}/{} {}: {} for sequential clients under attack; other programs used {} of the machine",
             self.done.get(),
             self.runs,
             run.arm.title(),

@@ -66,15 +66,12 @@ fn searched(plan: &ExperimentPlan) -> Option<String> {
         .map(|step| format!("{} times: {}", step.attack, number::percent(step.loss())))
         .collect();
     let found = if last.loss() >= LOSS {
-        "the first that costs at least half in every trial"
+        "the weakest attack that costs at least half of the throughput in every trial"
     } else {
-        "the strongest that was allowed, although it costs less than half, so the results below say \
-         little about throughput"
+        "the strongest attack that was permitted, although it costs less than half of the throughput, so the results below say little about throughput"
     };
     Some(format!(
-        "The attack is {} times as strong as the paper's: {found}. In the search, a server without a quota lost \
-         this share of its throughput, in the better of {} trials ({}). Mean rates are those of windows of {}, \
-         which is twice the longest time without an answer in these trials.",
+        "The attack is {} times as strong as the paper's: {found}. In the search for this strength, a server without a quota lost the following shares of its throughput, in the better of {} trials: {}. Mean rates are measured in windows of {}, which is twice the longest time without an answer in these trials.",
         plan.attack,
         last.trials.len(),
         tried.join(", "),
@@ -110,12 +107,15 @@ fn figures(experiment: &Experiment, intervals: bool) -> Vec<(String, Vec<String>
         rows.push((named(row.name, row.unit), cells.to_vec()));
     }
     let decisions = Arm::ALL.map(|arm| cell(experiment.decision(arm)));
-    rows.push(("only the decision, ns".to_owned(), decisions.to_vec()));
+    rows.push((
+        "CPU time of only the decision to reject an attempt, ns".to_owned(),
+        decisions.to_vec(),
+    ));
     let recoveries = Arm::ALL.map(|arm| {
-        let never = if experiment.of(arm).is_empty() { MISSING } else { "not in time" };
+        let never = if experiment.of(arm).is_empty() { MISSING } else { "did not recover in time" };
         experiment.recovery(arm).map_or_else(|| never.to_owned(), figure)
     });
-    rows.push(("time to recover, s".to_owned(), recoveries.to_vec()));
+    rows.push(("time to recover from the attack, s".to_owned(), recoveries.to_vec()));
     let dropped =
         Arm::ALL.map(|arm| {
             cell(experiment.figure(arm, |run| {
@@ -129,18 +129,18 @@ fn figures(experiment: &Experiment, intervals: bool) -> Vec<(String, Vec<String>
 /// Returns tables for the terminal: the paper's claims, and the figures of every arm.
 pub(super) fn tables(experiment: &Experiment) -> [Table; 2] {
     let mut against = Table::new([
-        Column::text("kernel against user space"),
+        Column::text("figure (kernel compared with user space)"),
         Column::text("paper"),
         Column::number(format!("ours,\n{}", PAIRS[0].0)),
         Column::number(format!("ours,\n{}", PAIRS[1].0)),
     ])
-    .title("Changes, medians over rounds with 95 % intervals");
+    .title("Changes from user space to the kernel: medians over rounds, with 95 % intervals");
     for row in claims(experiment) {
         against.row(row);
     }
     let columns = Arm::ALL.iter().map(|arm| Column::number(arm.heading()));
     let mut all = Table::new([Column::text("")].into_iter().chain(columns))
-        .title("Sequential clients and the server, medians over runs");
+        .title("Results of the sequential clients and of the server: medians over runs");
     for (name, cells) in figures(experiment, false) {
         all.row([name].into_iter().chain(cells));
     }
@@ -151,9 +151,7 @@ pub(super) fn tables(experiment: &Experiment) -> [Table; 2] {
 pub(super) fn notes(experiment: &Experiment) -> Vec<String> {
     let plan = &experiment.plan;
     let mut notes = vec![format!(
-        "{} runs per arm, interleaved in random order (seed {}); {} sequential clients with {} requests each, \
-         {} parallel clients with {} requests each; {} KiB per request, each over its own connection; quota {} \
-         connections.",
+        "{} runs per arm, interleaved in random order (seed {}); {} sequential clients with {} requests each, and {} parallel clients with {} requests each; {} KiB per request, each over a separate connection; quota of {} connections.",
         plan.runs_per_arm,
         plan.seed,
         plan.sequential_clients,
@@ -166,10 +164,7 @@ pub(super) fn notes(experiment: &Experiment) -> Vec<String> {
     notes.extend(searched(plan));
     notes.push(if plan.scale < 1.0 {
         format!(
-            "On this machine, without an attack, the sequential clients need {} for their requests, so all times of \
-             the paper are multiplied by {:.3}: the attack begins after {} instead of 30 s, and its {} requests \
-             per client begin over {}; connections time out after {}; rates are measured in windows of {} \
-             instead of 5 s.",
+            "On this machine, without an attack, the sequential clients need {} for their requests, so all times of the paper are multiplied by {:.3}. The attack begins after {} instead of 30 s. Each attacking client starts its {} requests within {}. Connections time out after {}. Rates are measured in windows of {} instead of 5 s.",
             number::seconds(plan.calm_s),
             plan.scale,
             number::seconds(plan.start_s),
@@ -185,20 +180,20 @@ pub(super) fn notes(experiment: &Experiment) -> Vec<String> {
         "This machine has only one CPU, which the clients share with the server.".to_owned()
     } else {
         format!(
-            "The server has CPU {}, everything else CPU {}, with the parallel clients at nice 19.",
+            "The server runs on CPU {}, and all other programs run on CPU {}, where the parallel clients have the lowest priority (nice 19).",
             plan.server_cpu, plan.other_cpu
         )
     });
     if experiment.runs.iter().any(|run| run.gateway.as_ref().is_some_and(|g| !g.native)) {
         notes.push(
-            "The gateway was attached in generic mode, in which packets cost more than in native mode.".into(),
+            "The gateway was attached in generic mode, in which each packet costs more CPU time than in native mode.".into(),
         );
     }
     let missing: Vec<&str> =
         experiment.runs.iter().filter_map(|run| run.block_missing.as_deref()).collect();
     if let Some(first) = missing.first() {
         notes.push(format!(
-            "In {} runs the cost of a block could not be measured. The reason in the first of them: {first}.",
+            "In {} runs, the CPU time to reject an attempt could not be measured. In the first of these runs, the reason was: {first}.",
             missing.len()
         ));
     }
@@ -219,9 +214,13 @@ pub(super) fn verdicts(experiment: &Experiment) -> Vec<String> {
         let Some(paper) = claim.change else { continue };
         let said = PAIRS.map(|(how, from, to)| match experiment.change(claim, from, to) {
             Some(ours) => {
-                format!("{how}, it {}: {}", ClaimVerdict::of(paper, &ours).words(), change(ours))
+                format!(
+                    "{how}, the claim {}: {}",
+                    ClaimVerdict::of(paper, &ours).words(),
+                    change(ours)
+                )
             }
-            None => format!("{how}, it could not be measured"),
+            None => format!("{how}, the figure could not be measured"),
         });
         sentences.push(format!(
             "{}: paper {}. {}; {}.",
@@ -257,7 +256,7 @@ pub(super) fn markdown(report: &Report<Experiment>) -> String {
     let _ = writeln!(text, "\n### The paper's numbers and ours\n");
     let _ = writeln!(
         text,
-        "Kernel against user space: change of the medians of rounds, 95 % interval.\n"
+        "Each cell is the change from user space to the kernel: the median over rounds, with its 95 % interval.\n"
     );
     let _ = writeln!(text, "| | paper | ours, {} | ours, {} |", PAIRS[0].0, PAIRS[1].0);
     let _ = writeln!(text, "|---|---|---|---|");
@@ -267,7 +266,7 @@ pub(super) fn markdown(report: &Report<Experiment>) -> String {
     let _ = writeln!(text, "\n### Every arm\n");
     let _ = writeln!(
         text,
-        "Median over runs, 95 % interval. Requests and durations are the sequential clients'.\n"
+        "Each cell is the median over runs, with its 95 % interval. Unless a row says otherwise, requests and durations are those of the sequential clients.\n"
     );
     let headings = Arm::ALL.map(|arm| arm.heading().replace('\n', " "));
     let _ =

@@ -40,7 +40,7 @@ pub struct Args {
     /// Folder for result.json and the plots
     #[arg(long, value_name = "DIR", default_value = "out/reproduce-highway")]
     out: PathBuf,
-    /// Folder for the runs of `equic-lab bench`, with every log [default: DIR/runs]
+    /// Folder for the runs of `equic-lab bench` with their logs [default: DIR/runs]
     #[arg(long, value_name = "DIR")]
     raw: Option<PathBuf>,
     /// Resume interrupted runs
@@ -49,25 +49,26 @@ pub struct Args {
     /// Number of rounds of each part [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1000))]
     runs: Option<u32>,
-    /// Bytes of a transfer [default: 500M]
+    /// Number of bytes of each transfer [default: 500M]
     #[arg(long, value_name = "BYTES", value_parser = amount)]
     bytes: Option<u64>,
-    /// Use only these implementations
+    /// Measure only these implementations
     #[arg(long = "impl", value_name = "NAME", value_delimiter = ',')]
     implementations: Vec<String>,
-    /// Seed of the order of the cells
+    /// Seed for the random order of the cells
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
-    /// Make a small version: 3 rounds of 200 MB, in about seven minutes
+    /// Make a small version of the experiment: 3 rounds with transfers of 200 MB, in about seven
+    /// minutes
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
     output: OutputOptions,
-    /// Measure nothing: draw and print a stored result
+    /// Measure nothing, but draw and print a stored result
     #[arg(long, value_name = "RESULT.json",
         conflicts_with_all = ["raw", "resume", "runs", "bytes", "implementations", "quick", "more"])]
     plot_only: Option<PathBuf>,
-    /// Further options of each `equic-lab bench run`, such as --max-foreign 20
+    /// Additional options for each `equic-lab bench run`, such as --max-foreign 20
     #[arg(last = true, value_name = "ARGUMENTS")]
     more: Vec<String>,
 }
@@ -118,14 +119,14 @@ fn settings(args: &Args, raw: &Path) -> Result<Settings> {
     };
     if args.resume {
         let text = std::fs::read_to_string(&file).map_err(|error| {
-            failed("read", &error).help("there are no runs to resume; omit --resume")
+            failed("read", &error).help("there are no interrupted runs to resume: omit --resume")
         })?;
         return serde_json::from_str(&text).map_err(|error| failed("read", &error));
     }
     if file.exists() {
-        let what = format!("{} already has runs of an experiment", raw.display());
+        let what = format!("{} already contains runs of an experiment", raw.display());
         return Err(Failure::new(what)
-            .help("continue them with --resume, or choose another folder with --raw"));
+            .help("continue these runs with --resume, or choose another folder with --raw"));
     }
     let (runs, bytes) = if args.quick { (3, 200_000_000) } else { (10, 500_000_000) };
     let tunables = std::env::var(copies::TUNABLES);

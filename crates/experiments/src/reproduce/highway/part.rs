@@ -15,7 +15,7 @@ use crate::failure::{Failure, Result};
 use crate::output;
 
 /// Advice for the user on how to continue after an interruption.
-const AGAIN: &str = "continue with the same command and --resume";
+const AGAIN: &str = "repeat the command with --resume to continue";
 /// The QUIC implementations that are measured.
 const QUIC: [&str; 6] = ["equic", "quinn", "quiche", "s2n-quic", "tquic", "quic-go"];
 /// QUIC implementations whose AES instructions can be disabled. quinn is measured with another
@@ -157,7 +157,8 @@ fn wait(child: std::io::Result<Child>, part: Part, stop: &AtomicBool) -> Result 
     if status.success() {
         return Ok(());
     }
-    Err(Failure::new(format!("the part {} did not finish ({status})", part.name())).help(AGAIN))
+    Err(Failure::new(format!("part {} of the experiment did not finish ({status})", part.name()))
+        .help(AGAIN))
 }
 
 #[cfg(test)]

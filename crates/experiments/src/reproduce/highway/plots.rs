@@ -31,7 +31,7 @@ pub(super) fn write(highway: &Highway, out: &Path) -> Result<Vec<&'static str>> 
 fn subtitle(highway: &Highway) -> String {
     let settings = &highway.settings;
     format!(
-        "{} on one stream, each implementation with itself, veth; medians of {} rounds",
+        "{} on one stream, each implementation as client and server, over veth; medians of {} rounds",
         number::bytes(settings.bytes),
         settings.runs
     )
@@ -97,8 +97,9 @@ fn spread(highway: &Highway, measured: &Measured) -> Result<Svg, PlotError> {
         let value = |name: &str| median(name).unwrap_or(0.0);
         key(b).cmp(&key(a)).then(value(b).total_cmp(&value(a)))
     });
-    let mut plot = BarPlot::new("Implementations with themselves", goodput(), ["goodput"])
-        .subtitle(format!("{}, 95 % intervals", subtitle(highway)));
+    let mut plot =
+        BarPlot::new("Goodput of each implementation as client and server", goodput(), ["goodput"])
+            .subtitle(format!("{}, 95 % intervals", subtitle(highway)));
     for name in names {
         let doubted = is_doubted(measured, name, "on");
         plot = plot.group(marked(name.to_owned(), doubted), [bar(measured.row(name, "on"))]);

@@ -30,14 +30,14 @@ fn table(measured: &Measured) -> Table {
     columns.extend(measured.values().iter().map(|value| Column::number(heading(part, value))));
     let compared = compared(part);
     columns.push(Column::number(match part {
-        Part::Buffers => "16 times as much",
-        _ => "off, not on",
+        Part::Buffers => "change with 16 times the buffer",
+        _ => "change from on to off",
     }));
     if part == Part::Buffers {
-        columns.push(Column::number("dropped with the smallest"));
+        columns.push(Column::number("datagrams dropped with the smallest buffer"));
     }
     if part == Part::Aes {
-        columns.push(Column::text("cipher, on and off"));
+        columns.push(Column::text("cipher with AES instructions, without"));
     }
     let mut table =
         Table::new(columns).title(format!("{}: goodput in {}", part.title(), SCALE.unit));
@@ -137,8 +137,8 @@ fn ciphers(rows: &[Option<&Row>]) -> String {
 }
 
 fn spread() -> Table {
-    let columns = [Column::text("client with its own server"), Column::number("Gbit/s")];
-    let mut table = Table::new(columns).title("The paper, 10G links");
+    let columns = [Column::text("implementation as client and server"), Column::number("Gbit/s")];
+    let mut table = Table::new(columns).title("Goodput in the paper, over 10G links");
     for (name, mbits) in SPREAD {
         table.row([name.to_owned(), format!("{:.2}", mbits / 1000.0)]);
     }
@@ -155,19 +155,17 @@ fn notes(highway: &Highway) -> Vec<String> {
     let rounds: usize = rows().map(|row| row.rounds).sum();
     let mut notes = vec![
         format!(
-            "{} rounds of each part after a warm-up round, with all cells of a part in random order in each \
-             round; each implementation with itself, {} on one stream, two network namespaces \
-             (veth, a bridge), server and client on one CPU each.",
+            "Each part has {} rounds after a warm-up round. Each round measures all cells of the part once, in random order. Each implementation is both client and server, and transfers {} on one stream between two network namespaces (veth and a bridge). Server and client have one CPU each.",
             settings.runs,
             number::bytes(settings.bytes)
         ),
         format!(
-            "Medians; changes are medians of the quotients of each round, with 95 % intervals (order statistics). \
+            "Cells are medians. Changes are medians of the quotients of each round, with 95 % intervals (order statistics). \
              Of {rounds} transfers, {failed} failed and {disturbed} have no result because all three attempts \
              were disturbed: other programs or the hypervisor used CPU time. {again} attempts were repeated \
              for that reason."
         ),
-        format!("Programs ran with `GLIBC_TUNABLES={}`.", settings.tunables),
+        format!("All measured programs ran with `GLIBC_TUNABLES={}`.", settings.tunables),
     ];
     for row in rows() {
         for fault in row.faults.iter().filter(|fault| fault.failure != Failure::Noisy) {

@@ -28,7 +28,7 @@ pub(super) fn verdicts(highway: &Highway) -> Vec<String> {
         sentences.extend(buffers(&changes(measured, BUFFERS)));
     }
     let pairs = [
-        (Part::Offload, "Offloads help TCP far more than QUIC"),
+        (Part::Offload, "Offloads of the interfaces help TCP far more than QUIC"),
         (Part::Aes, "AES instructions help TCP more than QUIC"),
     ];
     for (part, finding) in pairs {
@@ -59,8 +59,7 @@ fn buffers(changes: &[(&str, Change)]) -> Option<String> {
     let shown = changes.iter().any(|(_, change)| change.interval.is_some());
     let held = held(gains == changes.len(), gains == 0, shown);
     Some(format!(
-        "The usual receive buffer is too small by an order of magnitude: {held}. With sixteen times as \
-         much {gains} of {} are faster: {}. Slower: {}.",
+        "The usual receive buffer is too small by an order of magnitude: {held}. With sixteen times the buffer, {gains} of {} implementations are faster: {}. Slower are: {}.",
         changes.len(),
         of(Change::is_gain),
         of(Change::is_loss),
@@ -74,7 +73,7 @@ fn held(all: bool, none: bool, shown: bool) -> &'static str {
         _ if !shown => "unknown, because a 95 % interval needs 6 rounds",
         (true, _) => "held",
         (_, true) => "did not hold",
-        _ => "held for some",
+        _ => "held for some implementations",
     }
 }
 
@@ -92,8 +91,7 @@ fn more_than(finding: &str, changes: &[(&str, Change)]) -> Option<String> {
     let shown = quic.iter().any(|(_, change)| tcp.interval.and(change.interval).is_some());
     let held = held(count == quic.len(), count == 0, shown);
     Some(format!(
-        "{finding}: {held}. Without them TCP's goodput changes by {}, QUIC's by {} ({}) to {} ({}); TCP loses \
-         more than {count} of {} implementations, beyond the intervals.",
+        "{finding}: {held}. Without them, TCP's goodput changes by {}, and QUIC's by {} ({}) to {} ({}). TCP loses significantly more than {count} of {} QUIC implementations.",
         tcp.words(),
         least.1.words(),
         least.0,
@@ -120,11 +118,11 @@ fn spread(measured: &Measured) -> Option<String> {
     let ((slow, least), (fast, most)) = (*medians.first()?, *medians.last()?);
     let doubted = match doubted.join(", ") {
         names if names.is_empty() => names,
-        names => format!(" This excludes those with a doubtful clock: {names}."),
+        names => format!(" This excludes implementations whose clock is doubted: {names}."),
     };
     (slow != fast).then(|| {
         format!(
-            "Implementations differ a lot: with themselves, from {} ({slow}) to {} ({fast}), {:.1} times.{doubted}",
+            "Implementations differ a lot: as client and server, they reach from {} ({slow}) to {} ({fast}), a factor of {:.1}.{doubted}",
             number::bit_rate(least),
             number::bit_rate(most),
             most / least
@@ -146,10 +144,10 @@ mod tests {
         let (more, same, less) =
             (change(1.2, 1.3, 1.4), change(0.9, 1.05, 1.2), change(0.5, 0.6, 0.7));
         let ask = |changes: &[(&str, Change)]| buffers(changes).unwrap();
-        assert!(ask(&[("a", more)]).contains(": held. With sixteen times as much 1 of 1"));
+        assert!(ask(&[("a", more)]).contains(": held. With sixteen times the buffer, 1 of 1"));
         assert!(ask(&[("a", more), ("b", same)]).contains("held for some"));
         let none = ask(&[("a", same), ("b", less)]);
-        assert!(none.contains("did not hold") && none.contains("Slower: b -40 %"), "{none}");
+        assert!(none.contains("did not hold") && none.contains("Slower are: b -40 %"), "{none}");
         assert_eq!(buffers(&[]), None);
         // This gain is significant, but smaller than one percent.
         assert!(ask(&[("a", change(1.001, 1.002, 1.003))]).contains("did not hold"));

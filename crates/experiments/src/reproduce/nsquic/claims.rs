@@ -61,11 +61,11 @@ fn faster(all: &NsQuic) -> Finding {
             counts.fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1))
         };
         let (ahead, points) = sum(others);
-        let (alone, _) = sum(&others[..1]);
+        let (first, _) = sum(&others[..1]);
         (points > 0).then(|| Answer {
             held: Held::by(ahead as f64 / points as f64),
             figures: format!(
-                "faster than all {} variants at {ahead} of {points} points of the grid, faster than {} at {alone}",
+                "QUIC is faster than all {} variants of TCP at {ahead} of {points} points of the grid, and faster than {} at {first} points",
                 others.len(),
                 others[0]
             ),
@@ -260,13 +260,13 @@ fn share(all: &NsQuic) -> Finding {
         Some(Answer {
             held,
             figures: format!(
-                "goodput divided by TCP's, 10 Mb/s: {} ({arm})",
+                "QUIC's goodput divided by TCP's at 10 Mb/s: {} ({arm})",
                 listed(&by_size, "at")
             ),
         })
     };
     Finding {
-        claim: "Next to TCP, QUIC has several times its rate at 100 KB",
+        claim: "If QUIC and TCP share a link, QUIC has several times TCP's rate in transfers of 100 KB",
         figure: "3.6 times",
         today: answer("QUIC CUBIC, TCP CUBIC"),
         then: answer("Google QUIC, ns-3 CUBIC"),
@@ -286,7 +286,9 @@ fn validation(all: &NsQuic) -> Finding {
         };
         Some(Answer {
             held,
-            figures: format!("{quic:.2} and {tcp:.2} Mb/s, {share:.2} times ({arm})"),
+            figures: format!(
+                "QUIC {quic:.2} Mb/s, TCP {tcp:.2} Mb/s, a factor of {share:.2} ({arm})"
+            ),
         })
     };
     Finding {
@@ -312,13 +314,13 @@ fn zero_rtt(all: &NsQuic) -> Finding {
         (!by_size.is_empty()).then(|| Answer {
             held: Held::by(faster as f64 / by_size.len() as f64),
             figures: format!(
-                "time with a handshake divided by the time with 0-RTT, 50 ms: {}",
+                "time with a full handshake divided by the time with 0-RTT, with a delay of 50 ms: {}",
                 listed(&by_size, "at")
             ),
         })
     };
     Finding {
-        claim: "0-RTT, which the thesis did not have, makes QUIC even faster",
+        claim: "0-RTT, which the thesis did not simulate, makes QUIC even faster",
         figure: "not simulated",
         today: answer(),
         then: None,
@@ -358,7 +360,7 @@ mod tests {
             rows.push(row(arm, "1 MB", "1 %", seconds));
         }
         let finding = errors(&played(Part::Errors, rows));
-        assert_eq!(finding.judgement(), "only against ns-3's defaults");
+        assert_eq!(finding.judgement(), "holds only if TCP has ns-3's default settings");
         assert_eq!(
             finding.today.as_ref().unwrap().figures,
             "TCP CUBIC's time divided by QUIC's: 1.10 at 1 MB"
@@ -383,7 +385,7 @@ mod tests {
         let rows =
             vec![shared("QUIC CUBIC, TCP CUBIC", 0.9), shared("Google QUIC, TCP CUBIC", 2.1)];
         let finding = validation(&played(Part::Imc17, rows));
-        assert_eq!(finding.judgement(), "only for Google's QUIC, against today's TCP");
+        assert_eq!(finding.judgement(), "holds only for Google's QUIC, compared with today's TCP");
         let told = finding.sentence();
         assert!(
             told.contains("Google's QUIC and today's TCP: ") && !told.contains("ns-3"),
@@ -405,7 +407,7 @@ mod tests {
         assert_eq!(today.held, Held::InPart);
         assert!(today.figures.contains("at 1 of 2 points"), "{}", today.figures);
         assert!(today.figures.ends_with("TCP CUBIC at 2"), "{}", today.figures);
-        assert_eq!((finding.judgement(), finding.then), ("in part", None));
+        assert_eq!((finding.judgement(), finding.then), ("holds in part today", None));
         // Findings for which there is no data are omitted.
         let claims: Vec<_> = findings(&all).iter().map(|one| one.figure).collect();
         assert_eq!(claims, ["always", "grows"]);

@@ -109,9 +109,10 @@ impl NsQuic {
     /// the number of seeds differs.
     pub(super) fn fitting(self, scale: &Scale) -> Result<NsQuic> {
         if self.scale.size != scale.size || self.scale.seeds != scale.seeds {
-            let why = "the result to keep has another size or another number of seeds";
-            return Err(Failure::new(why)
-                .help("use the same --quick, --medium and --seeds as for that result"));
+            let why = "the result for --keep has another size or another number of seeds";
+            return Err(Failure::new(why).help(
+                "use the same --quick, --medium and --seeds with which that result was made",
+            ));
         }
         Ok(self)
     }

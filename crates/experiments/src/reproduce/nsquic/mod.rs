@@ -40,25 +40,26 @@ pub struct Args {
     /// Folder for result.json and the plots
     #[arg(long, value_name = "DIR", default_value = "out/reproduce-nsquic")]
     out: PathBuf,
-    /// Folder for the sweeps, with every run [default: DIR/sweeps]
+    /// Folder for the sweeps, which contain all runs [default: DIR/sweeps]
     #[arg(long, value_name = "DIR")]
     raw: Option<PathBuf>,
-    /// Make a small version: 3 seeds, few values
+    /// Make a small version of the experiment, with 3 seeds and few values
     #[arg(long, conflicts_with = "medium")]
     quick: bool,
-    /// Use some of the values of the large grids, with fewer seeds
+    /// Make a medium version, with some of the values of the large grids and fewer seeds
     #[arg(long)]
     medium: bool,
-    /// Number of seeds of each cell
+    /// Number of seeds for each cell
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
     seeds: Option<u64>,
-    /// Seeds of each cell of the two grids of 210 MB, which take nine tenths of the time
+    /// Number of seeds for each cell of the two grids of 210 MB, which take nine tenths of the time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
     large_seeds: Option<u64>,
-    /// Run only these parts
+    /// Run only these parts of the experiment
     #[arg(long = "part", value_name = "PART", value_delimiter = ',', value_enum)]
     parts: Vec<Part>,
-    /// Take the other parts from this stored result, which must have the same size and seeds
+    /// With --part: take the results of all other parts from this stored result, which must have
+    /// the same size and number of seeds
     #[arg(long, value_name = "RESULT.json", requires = "parts")]
     keep: Option<PathBuf>,
     /// Number of runs in parallel [default: one per CPU]
@@ -69,7 +70,7 @@ pub struct Args {
     gzip: bool,
     #[command(flatten)]
     output: OutputOptions,
-    /// Run nothing: draw and print a stored result
+    /// Run nothing, but draw and print a stored result
     #[arg(long, value_name = "RESULT.json",
         conflicts_with_all = ["raw", "quick", "medium", "seeds", "large_seeds", "parts", "keep", "threads"])]
     plot_only: Option<PathBuf>,
@@ -103,7 +104,7 @@ pub(super) fn run(args: &Args) -> Result {
     for part in Part::ALL {
         // The signal may have arrived when no sweep was running that could receive it.
         if stop.load(Ordering::Relaxed) {
-            return Err(Failure::new("interrupted").help("the same command continues from there"));
+            return Err(Failure::new("interrupted").help("repeat the same command to continue"));
         }
         parts.extend(part.carry_out(&scale, &raw, args.threads, &stop)?);
     }

@@ -150,10 +150,10 @@ fn wait(mut command: Command, part: Part, stop: &AtomicBool) -> Result {
     let mut child = command.spawn().map_err(failed)?;
     let (status, told) = super::super::wait(&mut child, Signal::SIGTERM, stop).map_err(failed)?;
     if told {
-        return Err(Failure::new("interrupted").help("the same command continues from there"));
+        return Err(Failure::new("interrupted").help("repeat the same command to continue"));
     }
     if status.success() {
         return Ok(());
     }
-    Err(Failure::new(format!("the part {} did not finish ({status})", part.name())))
+    Err(Failure::new(format!("part {} of the experiment did not finish ({status})", part.name())))
 }

@@ -107,7 +107,7 @@ impl Scale {
             values: vec![seeds.to_string()],
             of: whole_seeds,
         });
-        let text = toml::to_string(&table).expect("it was read from such a text");
+        let text = toml::to_string(&table).expect("the grid was read from a text of this kind");
         Some(Grid { text, runs: cells * seeds, of: of * whole_seeds, axes })
     }
 }

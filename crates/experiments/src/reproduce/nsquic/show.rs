@@ -23,14 +23,14 @@ pub(super) fn tables(all: &NsQuic) -> Vec<Table> {
 fn extent(all: &NsQuic) -> Table {
     let columns = [
         Column::text("grid"),
-        Column::number("runs"),
-        Column::number("of"),
-        Column::text("left out of the full grid"),
+        Column::number("simulated runs"),
+        Column::number("runs in the full grid"),
+        Column::text("values and seeds left out of the full grid"),
     ];
     let mut table = Table::new(columns).title("Simulated runs");
     for part in Part::ALL {
         let Some(measured) = all.part(part) else {
-            table.row([part.name(), "0", MISSING, "all of it"]);
+            table.row([part.name(), "0", MISSING, "everything"]);
             continue;
         };
         let less = measured.axes.iter().filter(|axis| axis.values.len() < axis.of);
@@ -62,7 +62,7 @@ fn completion(row: Option<&Row>) -> String {
     let Some(flow) = row.and_then(|row| row.flows.first()) else { return MISSING.to_owned() };
     match flow.completion {
         Some(time) if flow.completed == flow.connections => shown(time, number::seconds),
-        _ => format!("{} of {} completed", flow.completed, flow.connections),
+        _ => format!("{} of {} connections completed", flow.completed, flow.connections),
     }
 }
 
@@ -156,11 +156,11 @@ fn axis(part: Part) -> Option<(&'static str, GridPoint)> {
 /// Returns a table that compares the thesis' figures with ours.
 fn beside(all: &NsQuic) -> Table {
     let columns = [
-        Column::text("the thesis"),
-        Column::text("its figure"),
+        Column::text("claim of the thesis"),
+        Column::text("figure in the thesis"),
         Column::text("today's QUIC, today's TCP"),
         Column::text("Google's QUIC, ns-3's TCP of that time"),
-        Column::text("judgement"),
+        Column::text("verdict"),
     ];
     let mut table = Table::new(columns);
     for finding in findings(all) {
@@ -175,7 +175,7 @@ fn beside(all: &NsQuic) -> Table {
             answer(&finding.today),
             match (finding.against, &finding.then) {
                 (Against::Today, Some(_)) => {
-                    format!("against today's TCP, it {}", answer(&finding.then))
+                    format!("compared with today's TCP, it {}", answer(&finding.then))
                 }
                 _ => answer(&finding.then),
             },
@@ -213,7 +213,7 @@ pub(super) fn markdown(report: &Report<NsQuic>, plots: &[&str]) -> String {
     }
     let _ = writeln!(
         text,
-        "\n\"Today\" is {QUIC} against {}. \"Of that time\" is {GOOGLE} against {}.\n",
+        "\n\"Today\" is {QUIC} compared with {}. \"Of that time\" is {GOOGLE} compared with {}.\n",
         TODAY.join(", "),
         NS3.join(" and ")
     );
@@ -252,7 +252,7 @@ const fn contents(part: Part) -> &'static str {
     match part {
         Part::Within => "Jain's fairness index of two connections",
         Part::Fairness | Part::Imc17 => "goodput of QUIC divided by that of TCP",
-        _ => "time to completion",
+        _ => "time until the transfer completed",
     }
 }
 

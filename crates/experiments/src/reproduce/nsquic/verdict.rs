@@ -67,13 +67,15 @@ impl Finding {
         match (today.map(|one| one.held), then.map(|one| one.held)) {
             (Some(Held::Yes), _) => "holds today",
             (Some(_), Some(Held::Yes)) => match self.against {
-                Against::Ns3 => "only against ns-3's defaults",
-                Against::Today => "only for Google's QUIC, against today's TCP",
+                Against::Ns3 => "holds only if TCP has ns-3's default settings",
+                Against::Today => "holds only for Google's QUIC, compared with today's TCP",
             },
-            (Some(Held::InPart), _) => "in part",
+            (Some(Held::InPart), _) => "holds in part today",
             (Some(Held::No), Some(Held::InPart)) => match self.against {
-                Against::Ns3 => "in part, against ns-3's defaults",
-                Against::Today => "in part, for Google's QUIC, against today's TCP",
+                Against::Ns3 => "holds in part, and only if TCP has ns-3's default settings",
+                Against::Today => {
+                    "holds in part, and only for Google's QUIC, compared with today's TCP"
+                }
             },
             (Some(Held::No), _) => "does not hold",
             (None, Some(held)) => held.word(),

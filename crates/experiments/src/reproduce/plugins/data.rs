@@ -292,7 +292,7 @@ impl TimerName {
     pub(super) const fn words(self) -> &'static str {
         match self {
             TimerName::Picoquic => "RTO of picoquic in 2018",
-            TimerName::PicoquicProbe => "that RTO with a tail loss probe",
+            TimerName::PicoquicProbe => "RTO of picoquic in 2018, with a tail loss probe",
             TimerName::Formula => "RTO with the paper's formula",
             TimerName::ProbeTimeout => "PTO of RFC 9002, no plugin",
             TimerName::TailLossProbe => "PTO with plugin tail-loss-probe",
@@ -306,7 +306,7 @@ impl MarkingName {
             MarkingName::TailDrop => "tail drop, no ECN",
             MarkingName::Plugin => "marks, plugin ecn",
             MarkingName::Native => "marks, ECN of RFC 9000, no plugin",
-            MarkingName::Averaged => "marks by RED's average, plugin ecn",
+            MarkingName::Averaged => "marks by RED's average queue, plugin ecn",
         }
     }
 }

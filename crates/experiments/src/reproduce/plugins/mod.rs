@@ -38,22 +38,23 @@ pub struct Args {
     /// Folder for result.json and the plots
     #[arg(long, value_name = "DIR", default_value = "out/reproduce-plugins")]
     out: PathBuf,
-    /// Make a small version: few runs of short downloads
+    /// Make a small version of the experiment, with few runs of short downloads
     #[arg(long)]
     quick: bool,
-    /// Run only these parts
+    /// Run only these parts of the experiment
     #[arg(long = "part", value_name = "PART", value_delimiter = ',', value_enum)]
     parts: Vec<Part>,
-    /// Also run one point of each of the figures 3 to 6 in real time, over network namespaces (part
-    /// real-time). Needs root
+    /// Also measure one point of each of the figures 3 to 6 in real time, over network namespaces
+    /// (part real-time). Needs root
     #[arg(long)]
     real_time: bool,
-    /// Take the other parts from this stored result, which must have the same size
+    /// With --part: take the results of all other parts from this stored result, which must have
+    /// the same size
     #[arg(long, value_name = "RESULT.json", requires = "parts")]
     keep: Option<PathBuf>,
     #[command(flatten)]
     output: OutputOptions,
-    /// Run nothing: draw and print a stored result
+    /// Run nothing, but draw and print a stored result
     #[arg(long, value_name = "RESULT.json", conflicts_with_all = ["quick", "parts", "keep", "real_time"])]
     plot_only: Option<PathBuf>,
 }
@@ -82,8 +83,9 @@ pub(super) fn run(args: &Args) -> Result {
         None => Plugins { quick: args.quick, ..Plugins::default() },
     };
     if data.quick != args.quick {
-        let why = "the result to keep has the other size";
-        return Err(Failure::new(why).help("use --quick only if it was used for that result"));
+        let why = "the result for --keep was made with another size of the experiment";
+        return Err(Failure::new(why)
+            .help("use --quick if, and only if, that result was made with --quick"));
     }
     let parts: Vec<Part> = Part::ALL.into_iter().filter(|part| args.has(*part)).collect();
     if parts.contains(&Part::RealTime) {

@@ -25,7 +25,8 @@ pub(super) enum Part {
     Figure5,
     Figure6,
     Table2,
-    /// Table 1 and PQUIC's figures: the cost of plugins. The machine must be otherwise idle
+    /// Table 1, and figures of the PQUIC paper: the cost of plugins. The machine must be otherwise
+    /// idle
     Costs,
     /// One point of each of the figures 3 to 6 in real time, over network namespaces. Runs only on
     /// request. Needs root
@@ -88,7 +89,7 @@ impl Part {
                 }
             }
             Part::Figure4 => {
-                output::notice("Figure 4: downloads over a router that marks");
+                output::notice("Figure 4: downloads over a router that marks packets");
                 let (bytes, runs) = if quick { (300_000, 2) } else { (5_000_000, 10) };
                 data.figure4.clear();
                 for (name, controller) in
@@ -106,7 +107,7 @@ impl Part {
                 }
             }
             Part::Figure6 => {
-                output::notice("Figure 6: a cap on one of two paths");
+                output::notice("Figure 6: a rate limit on one of two paths");
                 data.figure6 = Some(caps(quick)?);
             }
             Part::Table2 => {
@@ -116,7 +117,7 @@ impl Part {
                 }
             }
             Part::Costs => {
-                output::notice("Table 1 and PQUIC's figures: the cost of plugins");
+                output::notice("Table 1, and figures of the PQUIC paper: the cost of plugins");
                 data.costs = Some(costs::measure(quick)?);
             }
             Part::RealTime => {

@@ -43,16 +43,19 @@ fn ack_paths(one: &AckPaths) -> Result<Svg, PlotError> {
         way(one.down),
         way(one.up),
         if one.ack_frequency {
-            "fewer acknowledgements requested"
+            "the server requests fewer acknowledgements"
         } else {
-            "every second packet acknowledged"
+            "the client acknowledges every second packet"
         }
     );
     let sample = |times: &[f64]| times.iter().copied().collect();
     EcdfPlot::new("A download over asymmetric paths", Axis::new("time", "s"))
         .subtitle(words)
         .sample("acknowledgements on the same path", sample(&one.same.completion_s))
-        .sample("all on the first path, plugin ack-path", sample(&one.first.completion_s))
+        .sample(
+            "acknowledgements only on the first path (plugin ack-path)",
+            sample(&one.first.completion_s),
+        )
         .draw()
 }
 
@@ -68,11 +71,15 @@ fn caps(one: &Caps) -> Result<Svg, PlotError> {
             .map(|(at, both)| ((at as f64 + 0.5) * one.interval_ms as f64 / 1e3, both[path]));
         Series::new(label, points)
     };
-    LinePlot::new("Two paths, one of them capped", Axis::new("time", "s"), Axis::new("rate", "B/s"))
-        .subtitle(format!("caps that the client pushes to the server: {}", caps.join(", ")))
-        .series(line("path without a cap", 0))
-        .series(line("capped path", 1))
-        .draw()
+    LinePlot::new(
+        "Two paths, one of them with a rate limit",
+        Axis::new("time", "s"),
+        Axis::new("rate", "B/s"),
+    )
+    .subtitle(format!("caps that the client pushes to the server: {}", caps.join(", ")))
+    .series(line("path without a cap", 0))
+    .series(line("capped path", 1))
+    .draw()
 }
 
 fn requests(one: &Requests) -> Result<Svg, PlotError> {
@@ -91,7 +98,7 @@ fn requests(one: &Requests) -> Result<Svg, PlotError> {
 
 fn downloads(one: &Downloads) -> Result<Svg, PlotError> {
     let words = format!(
-        "{} bytes at {} Mb/s, a queue of 5 bandwidth-delay products, marks from 2 on",
+        "{} bytes at {} Mb/s; the queue has room for 5 bandwidth-delay products, and marks packets above 2",
         one.bytes,
         one.rate / 1_000_000
     );

@@ -33,10 +33,11 @@ pub(super) fn tables(all: &Plugins) -> Vec<(&'static str, Table)> {
         tables.push(("table2", sizes(all)));
     }
     if let Some(one) = &all.costs {
-        tables.push(("costs", arms("Table 1: a lowest-latency scheduler", &one.schedulers)));
+        tables
+            .push(("costs", arms("Table 1: cost of a lowest-latency scheduler", &one.schedulers)));
         tables.push((
             "costs",
-            arms("The cost of extensions that are plugins in PQUIC", &one.extensions),
+            arms("Cost of the extensions that are plugins in PQUIC", &one.extensions),
         ));
         tables.push(("costs", loading(one)));
     }
@@ -63,8 +64,10 @@ fn of_paper(name: &str) -> &'static str {
 fn arms(title: &str, arms: &[CostArm]) -> Table {
     let columns = [
         Column::text(""),
-        Column::number("bytes carried per second of CPU time, compared with the first row"),
-        Column::number("goodput in the paper"),
+        Column::number(
+            "change of the bytes carried per second of CPU time, compared with the first row",
+        ),
+        Column::number("change of the goodput in the paper"),
     ];
     let mut table = Table::new(columns).title(title);
     for (at, arm) in arms.iter().enumerate() {
@@ -80,11 +83,11 @@ fn loading(costs: &Costs) -> Table {
     let columns = [
         Column::text("plugin"),
         Column::number("bundle").unit("B"),
-        Column::number("start from its bundle").unit("ms"),
-        Column::number("start when compiled").unit("ms"),
-        Column::number("in PQUIC").unit("ms"),
+        Column::number("time to start from its bundle").unit("ms"),
+        Column::number("time to start if already compiled").unit("ms"),
+        Column::number("time to start in PQUIC").unit("ms"),
     ];
-    let mut table = Table::new(columns).title("Loading of a plugin");
+    let mut table = Table::new(columns).title("Time to load a plugin");
     for one in &costs.loading {
         let ms = |times: &[f64]| times.iter().map(|us| us / 1e3).collect::<Vec<f64>>();
         table.row([
@@ -103,8 +106,8 @@ fn real_time(all: &Plugins, points: &RealTime) -> Table {
     let columns = [
         Column::text("figure"),
         Column::text("point"),
-        Column::number("in virtual time"),
-        Column::number("in real time"),
+        Column::number("result in virtual time"),
+        Column::number("result in real time"),
     ];
     let mut table = Table::new(columns).title("Points in real time and in virtual time");
     let mut row = |figure: &str, point: String, virtual_time: Option<String>, real: String| {
@@ -136,7 +139,7 @@ fn real_time(all: &Plugins, points: &RealTime) -> Table {
         row("5", words.to_owned(), other, seconds(&of(one).completion_s));
     };
     download("acknowledgements on the same path", |paths| &paths.same);
-    download("on the first path, plugin ack-path", |paths| &paths.first);
+    download("acknowledgements on the first path (plugin ack-path)", |paths| &paths.first);
     let held = all.figure6.as_ref().map(Caps::held).unwrap_or_default();
     for (at, (cap, rate)) in points.figure6.held().into_iter().enumerate() {
         let megabytes = |rate: f64| format!("{:.2} MB/s", rate / 1e6);
@@ -184,12 +187,12 @@ fn requests(all: &Plugins) -> Table {
 fn downloads(all: &Plugins) -> Table {
     let columns = [
         Column::text("congestion control"),
-        Column::text("router and ends"),
-        Column::number("time").unit("s"),
+        Column::text("queue of the router, and ECN at the ends"),
+        Column::number("download time").unit("s"),
         Column::number("packets lost"),
         Column::number("mean time in the queue").unit("ms"),
     ];
-    let mut table = Table::new(columns).title("Figure 4: downloads");
+    let mut table = Table::new(columns).title("Figure 4: downloads through a bottleneck");
     for one in &all.figure4 {
         for arm in &one.arms {
             let lost: Vec<f64> = arm.lost.iter().map(|lost| *lost as f64).collect();
@@ -208,17 +211,20 @@ fn downloads(all: &Plugins) -> Table {
 fn ack_paths(all: &Plugins) -> Table {
     let columns = [
         Column::text("acknowledgements"),
-        Column::text("where"),
+        Column::text("path of the acknowledgements"),
         Column::number("time").unit("s"),
         Column::number("sent by the client on the first path").unit("KB"),
-        Column::number("on the second").unit("KB"),
+        Column::number("sent by the client on the second path").unit("KB"),
     ];
     let mut table = Table::new(columns).title("Figure 5: downloads over asymmetric paths");
     for one in &all.figure5 {
-        let often =
-            if one.ack_frequency { "fewer, as requested" } else { "of every second packet" };
+        let often = if one.ack_frequency {
+            "fewer, because the server requests it"
+        } else {
+            "for every second packet"
+        };
         let arms =
-            [("on the same path", &one.same), ("on the first path, plugin ack-path", &one.first)];
+            [("path of the packet", &one.same), ("first path (plugin ack-path)", &one.first)];
         for (words, arm) in arms {
             let sent = |path: usize| {
                 let sent: Vec<f64> = arm.sent.iter().map(|both| both[path] as f64 / 1e3).collect();
@@ -233,11 +239,12 @@ fn ack_paths(all: &Plugins) -> Table {
 
 fn caps(one: &Caps) -> Table {
     let columns = [
-        Column::number("pushed at").unit("s"),
+        Column::number("time of the new cap").unit("s"),
         Column::number("cap").unit("MB/s"),
         Column::number("rate of the capped path").unit("MB/s"),
     ];
-    let mut table = Table::new(columns).title("Figure 6: one of two paths capped by the client");
+    let mut table =
+        Table::new(columns).title("Figure 6: the client limits the rate of one of two paths");
     for ((at, _), (cap, rate)) in one.caps.iter().zip(one.held()) {
         let megabytes = |bytes: f64| format!("{:.2}", bytes / 1e6);
         table.row([format!("{}", *at as f64 / 1e3), megabytes(cap as f64), megabytes(rate)]);
@@ -248,11 +255,11 @@ fn caps(one: &Caps) -> Table {
 fn sizes(all: &Plugins) -> Table {
     let columns = [
         Column::text("use case"),
-        Column::number("the paper").unit("KB"),
-        Column::text("plugin here"),
-        Column::number("object").unit("KB"),
+        Column::number("object in the paper").unit("KB"),
+        Column::text("our plugin"),
+        Column::number("our object").unit("KB"),
         Column::number("instructions only").unit("KB"),
-        Column::number("pushed, with its manifest").unit("KB"),
+        Column::number("bundle with manifest").unit("KB"),
         Column::number("lines of C"),
     ];
     let mut table = Table::new(columns).title("Table 2: sizes of plugins");
@@ -281,7 +288,7 @@ pub(super) fn markdown(report: &Report<Plugins>, plots: &[&str]) -> String {
         text,
         "Times are virtual and do not depend on the machine, except where stated. Cells are medians of all runs, \
          with the smallest and the largest value.{}\n",
-        if all.quick { " This is the small experiment." } else { "" }
+        if all.quick { " This is the small version of the experiment." } else { "" }
     );
     if all.costs.is_some() {
         let _ = writeln!(
@@ -297,7 +304,8 @@ pub(super) fn markdown(report: &Report<Plugins>, plots: &[&str]) -> String {
             "Points in real time were measured on the same machine. In each figure, 99 % of the packets were at most {most:.2} ms late.\n"
         );
     }
-    let columns = ["the paper's claim", "its figure", "here", "judgement"].map(Column::text);
+    let columns =
+        ["claim of the paper", "figure in the paper", "our figure", "verdict"].map(Column::text);
     let mut beside = Table::new(columns);
     for finding in findings(all) {
         beside.row([

@@ -23,7 +23,7 @@ pub(super) struct Finding {
 impl Finding {
     pub(super) fn sentence(&self) -> String {
         format!(
-            "{}: {}. The paper: {}; here: {}.",
+            "{}: {}. In the paper: {}. In our measurement: {}.",
             self.claim, self.judgement, self.paper, self.ours
         )
     }
@@ -72,25 +72,25 @@ struct Aim {
 const AIMS: [Aim; 4] = [
     Aim {
         arm: MONITORING,
-        claim: "PQUIC: monitoring as a plugin costs little",
+        claim: "PQUIC: monitoring as a plugin costs little goodput",
         paper: "-6 % of the goodput",
         most: 0.02,
     },
     Aim {
         arm: ONE_PATH,
-        claim: "PQUIC: several paths cost a third; here they are part of the transport, and one of them is in use",
+        claim: "PQUIC: support for several paths costs a third of the goodput. Here, the transport supports them without a plugin, and one path is in use",
         paper: "-31 % of the goodput",
         most: 0.05,
     },
     Aim {
         arm: TWO_PATHS,
-        claim: "PQUIC: several paths cost a third; here they are part of the transport, and two are in use",
+        claim: "PQUIC: support for several paths costs a third of the goodput. Here, the transport supports them without a plugin, and two paths are in use",
         paper: "-31 % of the goodput",
         most: 0.05,
     },
     Aim {
         arm: ERROR_CORRECTION,
-        claim: "PQUIC: forward error correction as a plugin costs half",
+        claim: "PQUIC: forward error correction as a plugin costs half of the goodput",
         paper: "-53 % of the goodput",
         most: 0.265,
     },
@@ -106,7 +106,7 @@ fn costs(all: &Costs) -> Vec<Finding> {
         findings.push(Finding {
             claim: aim.claim.to_owned(),
             paper: aim.paper,
-            ours: format!("{} of the bytes carried per second of CPU time", change(&ratio)),
+            ours: format!("{} bytes carried per second of CPU time", change(&ratio)),
             judgement: if 1.0 - ratio.value <= aim.most { "target met" } else { "target missed" },
         });
     }
@@ -120,7 +120,7 @@ fn costs(all: &Costs) -> Vec<Finding> {
                 .to_owned(),
             paper: "6 to 13 ms",
             ours: format!(
-                "{} from its bundle, {} when compiled (medians)",
+                "{} from the bundle, {} if already compiled (medians)",
                 range_to(&first, 2, "ms"),
                 range_to(&again, 3, "ms")
             ),
@@ -175,10 +175,10 @@ fn judge(slower: &[f64], faster: &[f64]) -> &'static str {
 fn tail_loss_probe(all: &[Requests]) -> Option<Finding> {
     let [rto, probe] = medians(all, TimerName::Picoquic, TimerName::PicoquicProbe);
     (!rto.is_empty()).then(|| Finding {
-        claim: "Figure 3: with a tail loss probe, a lost request is answered sooner than with the RTO of that time".to_owned(),
-        paper: "30 ms against 50 ms to react",
+        claim: "Figure 3: with a tail loss probe, the answer to a lost request arrives sooner than with the RTO of that time".to_owned(),
+        paper: "reaction after 30 ms with the probe, 50 ms without",
         ours: format!(
-            "answered after {} against {}, including a round trip of 10 ms",
+            "answer after {} with the probe, {} without, including a round trip of 10 ms",
             range(&probe, "ms"),
             range(&rto, "ms")
         ),
@@ -189,8 +189,8 @@ fn tail_loss_probe(all: &[Requests]) -> Option<Finding> {
 fn against_today(all: &[Requests]) -> Option<Finding> {
     let [today, probe] = medians(all, TimerName::ProbeTimeout, TimerName::TailLossProbe);
     (!today.is_empty()).then(|| Finding {
-        claim: "Figure 3 with the probe timeout that QUIC has today: the plugin gains".to_owned(),
-        paper: "did not exist yet",
+        claim: "Figure 3, with the probe timeout of today's QUIC instead of the RTO: the answer arrives sooner with the plugin".to_owned(),
+        paper: "no figure, because it did not exist yet",
         ours: format!("{} with the plugin, {} without", range(&probe, "ms"), range(&today, "ms")),
         judgement: judge(&today, &probe),
     })
@@ -206,7 +206,7 @@ fn downloads(all: &[Downloads]) -> Option<Finding> {
     let judgement = match sooner {
         0 => "the time did not decrease",
         count if count == dropped.len() => "held",
-        _ => "held with one congestion control",
+        _ => "held with one congestion control algorithm",
     };
     let each = all.iter().filter_map(|one| {
         let (drop, mark) = (one.arm(MarkingName::TailDrop)?, one.arm(MarkingName::Plugin)?);
@@ -214,7 +214,7 @@ fn downloads(all: &[Downloads]) -> Option<Finding> {
             median(&lost.iter().map(|lost| *lost as f64).collect::<Vec<f64>>()).unwrap_or(0.0)
         };
         Some(format!(
-            "{}: {:.2} s with the plugin, {:.2} s without; {:.0} packets lost against {:.0}{}",
+            "{}: {:.2} s with the plugin, {:.2} s without; {:.0} packets lost with the plugin, {:.0} without{}",
             one.controller,
             one.median(MarkingName::Plugin)?,
             one.median(MarkingName::TailDrop)?,
@@ -222,7 +222,7 @@ fn downloads(all: &[Downloads]) -> Option<Finding> {
             lost(&drop.lost),
             match (median(&mark.waited_ms), median(&drop.waited_ms)) {
                 (Some(mark), Some(drop)) =>
-                    format!(", {mark:.0} ms in the queue on average against {drop:.0} ms"),
+                    format!("; mean time in the queue {mark:.0} ms with the plugin, {drop:.0} ms without"),
                 // In real time, the queueing delay is unknown.
                 _ => String::new(),
             }
@@ -246,18 +246,18 @@ fn ack_paths(one: &AckPaths) -> Finding {
     };
     Finding {
         claim: if one.ack_frequency {
-            "Figure 5 with a server that asks for fewer acknowledgements, as QUIC does today: the plugin shortens the download"
+            "Figure 5, if the server requests fewer acknowledgements, as in today's QUIC: the plugin shortens the download"
         } else {
             "Figure 5: acknowledgements on the other path shorten a download over asymmetric paths"
         }
         .to_owned(),
         paper: if one.ack_frequency {
-            "did not exist yet"
+            "no figure, because it did not exist yet"
         } else {
             "6 to 10 s without it, significantly less with it"
         },
         ours: format!(
-            "{} with the plugin, {} without; the client sent {:.0} and {:.0} KB on the narrow return path",
+            "{} with the plugin, {} without; the client sent {:.0} KB with the plugin, and {:.0} KB without, on the narrow return path",
             range(first, "s"),
             range(same, "s"),
             bytes(&one.first.sent, 1),
@@ -274,7 +274,9 @@ fn ack_paths(one: &AckPaths) -> Finding {
 fn caps(one: &Caps) -> Finding {
     let held = one.held();
     let words: Vec<String> = (held.iter())
-        .map(|(cap, rate)| format!("{:.2} MB/s under {} MB/s", rate / 1e6, *cap as f64 / 1e6))
+        .map(|(cap, rate)| {
+            format!("{:.2} MB/s with a cap of {} MB/s", rate / 1e6, *cap as f64 / 1e6)
+        })
         .collect();
     // A path never carries more than its rate, even if the cap is higher.
     let is_held = |(cap, rate): &(u64, f64)| {
@@ -302,7 +304,11 @@ fn sizes(all: &Plugins) -> Option<Finding> {
         paper: "objects of 0.5 to 5.6 KB",
         ours: {
             let objects: Vec<f64> = all.table2.iter().map(|one| one.object as f64 / 1e3).collect();
-            format!("{}, {} times the paper's", range(&objects, "KB"), range(&factor, "").trim())
+            format!(
+                "objects of {}, {} times the sizes in the paper",
+                range(&objects, "KB"),
+                range(&factor, "").trim()
+            )
         },
         judgement: if all.table2.iter().all(|one| one.object < 10_000) {
             "held"

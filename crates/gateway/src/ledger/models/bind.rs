@@ -48,7 +48,10 @@ fn what_is_open_moves_to_the_next_gateway() {
         let before = service.opened(peer(ONE));
         let (next, core) = (gateway(&services, u32::MAX), Arc::clone(&ledger.inner.core));
         let mover = spawn(move || {
-            assert!(core.bind(|| Ok(next)).expect("a binding"), "the same sources can be carried")
+            assert!(
+                core.bind(|| Ok(next)).expect("a binding"),
+                "the counts of equal sources can be transferred"
+            )
         });
         let during = service.opened(peer(ONE));
         assert_eq!((during.count(), before.current(), service.count(peer(ONE))), (2, 2, 2));
@@ -95,7 +98,10 @@ fn what_cannot_be_carried_takes_nothing_away() {
         let before = service.opened(peer(ONE));
         let (next, core) = (gateway(&services, u32::MAX), Arc::clone(&ledger.inner.core));
         let mover = spawn(move || {
-            assert!(!core.bind(|| Ok(next)).expect("a binding"), "the counts cannot be split")
+            assert!(
+                !core.bind(|| Ok(next)).expect("a binding"),
+                "the counts of different sources cannot be transferred"
+            )
         });
         let during = service.opened(peer(ONE));
         drop(before);

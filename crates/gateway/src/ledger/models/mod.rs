@@ -28,7 +28,7 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
     let model = Arc::new(model);
     builder.check(move || {
         let model = Arc::clone(&model);
-        spawn(move || model()).join().expect("the model holds");
+        spawn(move || model()).join().expect("the model finds no error");
     });
 }
 
@@ -73,5 +73,5 @@ fn table(keying: Keying) -> Table {
 fn sources<const N: usize>(keying: &Keying) -> [Source; N] {
     let of = |n: u16| keying.source(Ipv6Addr::new(n, 0, 0, 0, 0, 0, 0, n).into(), n.into());
     let mut sources = (1..).map(of).filter(|source| keying.place(source).first == 0);
-    std::array::from_fn(|_| sources.next().expect("there are enough"))
+    std::array::from_fn(|_| sources.next().expect("there are enough sources"))
 }

@@ -77,7 +77,7 @@ impl Gateway {
     fn join(&self, server: &Server) -> Membership {
         let slot = self.places().take(&server.ledger, &server.member).expect("no error");
         let ledger = server.ledger.try_clone().expect("a descriptor");
-        let slot = slot.expect("a free place");
+        let slot = slot.expect("a slot is free");
         let membership = Membership::of(self.places(), ledger, server.member, slot);
         membership.stay();
         membership
@@ -179,7 +179,7 @@ fn resets_end_when_a_server_comes_to_the_place() {
     let mut dead = Server::new();
     (dead.member.pid, dead.member.start_ticks) = (u32::MAX >> 1, 1);
     let (dead, server) = (Arc::new(dead), Arc::new(Server::new()));
-    assert!(sys::sees_all_processes(), "deaths can be judged here");
+    assert!(sys::sees_all_processes(), "this process can see whether other processes live");
     check(move || {
         let gateway = Gateway::new();
         let mut watched = Watched::default();
@@ -189,6 +189,6 @@ fn resets_end_when_a_server_comes_to_the_place() {
         watched.look(&gateway.places()).expect("no error");
         joining.join().unwrap();
         let dead = atomic!(AtomicU64, gateway.control.pointer(), dead[0]).load(Acquire);
-        assert_eq!(dead, 0, "the place has a server that lives");
+        assert_eq!(dead, 0, "the server of the slot is alive");
     });
 }

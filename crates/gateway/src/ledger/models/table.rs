@@ -28,7 +28,10 @@ fn a_reader_sees_whole_sources() {
             writing.add(two).expect("room");
         });
         for entry in entries(&table) {
-            assert!([one, two].contains(&entry.source), "{entry:?} is neither");
+            assert!(
+                [one, two].contains(&entry.source),
+                "{entry:?} belongs to neither of the two sources"
+            );
             assert_eq!(entry.count, 1);
         }
         writer.join().unwrap();
@@ -77,7 +80,7 @@ fn one_source_has_one_slot_and_none_when_all_are_closed() {
         let thread = spawn(move || {
             let (held, count) = other.add(one).expect("room");
             assert!((1..=2).contains(&count));
-            assert!(other.count_in(held) >= 1, "its own connection is open");
+            assert!(other.count_in(held) >= 1, "the source has at least its own open connection");
             other.remove(held);
         });
         let (held, _) = table.add(one).expect("room");
@@ -99,7 +102,7 @@ fn the_last_free_slot_goes_to_one_of_two() {
         let thread = spawn(move || other.add(two).is_some());
         let first = table.add(one).is_some();
         let second = thread.join().unwrap();
-        assert_ne!(first, second, "one of them has it");
+        assert_ne!(first, second, "exactly one thread has the entry");
         assert_eq!((table.count(one), table.count(two)), (first.into(), second.into()));
         assert_eq!(entries(&table).len(), 16);
     });
@@ -118,7 +121,7 @@ fn who_is_noted_as_opened_is_counted() {
         });
         let place = table.keying().place(&one);
         let noted = table.memory().opened(&place).load(Acquire);
-        assert!(table.count(one) >= noted, "it is neither under way nor open");
+        assert!(table.count(one) >= noted, "a noted connection must be in progress or open");
         writer.join().unwrap();
         assert_eq!(table.memory().opened(&place).load(Acquire), 1);
     });

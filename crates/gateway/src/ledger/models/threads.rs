@@ -64,6 +64,9 @@ fn a_periodic_thread_ends_when_it_is_dropped() {
             Duration::ZERO
         };
         drop(Periodic::start("model", work).expect("a thread"));
-        assert!(*lock(&count) <= 1, "loom's clock stands still: it waits until it is woken");
+        assert!(
+            *lock(&count) <= 1,
+            "loom's clock stands still, so the thread waits until another thread wakes it"
+        );
     });
 }

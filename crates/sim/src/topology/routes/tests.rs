@@ -69,7 +69,7 @@ fn hosts_do_not_forward() {
     let error = names(&topology, a, c).unwrap_err();
     assert_eq!(
         error,
-        "no route leads from a to c: connect them through routers (hosts do not forward)"
+        "there is no route from a to c: connect them through routers, because hosts do not forward packets"
     );
     let lonely = topology.host("lonely");
     assert!(names(&topology, a, lonely).is_err());

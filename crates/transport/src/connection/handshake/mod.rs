@@ -38,9 +38,9 @@ pub enum StartError {
 impl std::fmt::Display for StartError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            StartError::NoInitialSuite => {
-                f.write_str("the crypto provider lacks TLS_AES_128_GCM_SHA256, which QUIC needs")
-            }
+            StartError::NoInitialSuite => f.write_str(
+                "the crypto provider does not support TLS_AES_128_GCM_SHA256, which QUIC needs",
+            ),
             StartError::OtherVersion(version) => {
                 write!(f, "this configuration is not for version {}", Wire::from(*version))
             }

@@ -27,9 +27,9 @@ pub enum Overruled {
 impl std::fmt::Display for Overruled {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Overruled::NoSuchPath => "it names a path that there is not",
-            Overruled::NotUsable => "it names a path that cannot be used",
-            Overruled::Starves => "it starves a path that has room",
+            Overruled::NoSuchPath => "the hook chose a path that does not exist",
+            Overruled::NotUsable => "the hook chose a path that cannot be used",
+            Overruled::Starves => "the hook did not use a path that has room for the waiting data",
         })
     }
 }

@@ -69,13 +69,15 @@ pub enum OpenPathError {
 impl std::fmt::Display for OpenPathError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            OpenPathError::Server => "servers do not open paths",
+            OpenPathError::Server => "a server cannot open paths",
             OpenPathError::NotConfirmed => "the handshake is not confirmed yet",
-            OpenPathError::NotAgreed => "the ends have not agreed on several paths",
-            OpenPathError::Forbidden => "the server takes no other path to this address",
-            OpenPathError::TooMany => "there are as many paths as both ends allow",
+            OpenPathError::NotAgreed => "the endpoints have not negotiated several paths",
+            OpenPathError::Forbidden => "the server does not permit another path to this address",
+            OpenPathError::TooMany => {
+                "the connection already has as many paths as both endpoints permit"
+            }
             OpenPathError::NoConnectionId => {
-                "the server has given no connection ID for another path"
+                "the server has issued no connection ID for another path"
             }
         })
     }
@@ -95,8 +97,8 @@ pub enum ClosePathError {
 impl std::fmt::Display for ClosePathError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            ClosePathError::NoSuchPath => "there is no such path",
-            ClosePathError::LastPath => "there is no other path",
+            ClosePathError::NoSuchPath => "the connection has no such path",
+            ClosePathError::LastPath => "this is the only path of the connection",
         })
     }
 }

@@ -31,8 +31,8 @@ use crate::signals::runtime;
 /// Arguments in the words of the contract, which are the same for every implementation.
 #[derive(clap::Args)]
 pub(crate) struct Command {
-    /// `server` or `client` and its options (docs/bench-contract.md). `tcp` before them selects TLS
-    /// over TCP
+    /// Role (`server` or `client`) and its options (see docs/bench-contract.md). `tcp` before the
+    /// role selects TLS over TCP
     #[arg(
         value_name = "ARGUMENTS",
         required = true,

@@ -6,15 +6,15 @@ use equic_bench::extras::Extras;
 /// Options that slow programs down, so they need separate attempts.
 #[derive(clap::Args)]
 pub(super) struct ExtraOptions {
-    /// Make an additional attempt at each cell with qlog files. Its figures do not count
+    /// Run each cell once more, and write qlog files. The results of this attempt do not count
     #[arg(long)]
     qlog: bool,
-    /// Make an additional attempt at each cell that stores the TLS secrets of connections. Its
-    /// figures do not count
+    /// Run each cell once more, and store the TLS secrets of the connections. The results of this
+    /// attempt do not count
     #[arg(long)]
     keylog: bool,
-    /// Make an additional attempt at each cell, and capture this number of bytes of each packet for
-    /// Wireshark, at most 100 MB in all. Its figures do not count [default: 128; with --keylog
+    /// Run each cell once more, and capture this number of bytes of each packet for Wireshark, at
+    /// most 100 MB per cell. The results of this attempt do not count [default: 128; with --keylog
     /// whole packets, which can be decrypted]
     #[arg(
         long,
@@ -24,14 +24,14 @@ pub(super) struct ExtraOptions {
         value_parser = clap::value_parser!(u32).range(64..=262_144)
     )]
     pcap: Option<Option<u32>>,
-    /// Make an additional attempt at each cell, and profile it with perf(1): CPU time of
-    /// cryptography, packet I/O and protocol, and of groups of functions. Its figures do not count
+    /// Run each cell once more, and profile it with perf(1): CPU time of cryptography, packet I/O
+    /// and protocol, and of groups of functions. The results of this attempt do not count
     #[arg(long)]
     profile: bool,
-    /// Draw flame graphs of the profile, one SVG file for each endpoint
+    /// Draw flame graphs of the profile, as one SVG file per endpoint
     #[arg(long)]
     flamegraph: bool,
-    /// Keep the samples of the profile, perf.data
+    /// Keep the samples of the profile (perf.data)
     #[arg(long)]
     perf_data: bool,
 }

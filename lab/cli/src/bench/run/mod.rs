@@ -46,13 +46,13 @@ const SCHEMA: &str = "equic.bench.run/1";
 pub(crate) struct Args {
     #[command(flatten)]
     chosen: Chosen,
-    /// Folder of the run [default: out/bench/TIME]
+    /// Folder for the results of the run [default: out/bench/TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Resume an interrupted run; no other option is permitted
     #[arg(long, value_name = "DIR", conflicts_with_all = ["Chosen", "ExtraOptions", "out"])]
     resume: Option<PathBuf>,
-    /// Fail if the doctor has a serious finding about this machine
+    /// Do not start if the doctor has a serious finding about this machine
     #[arg(long)]
     strict: bool,
     /// Print the result as JSON (schema equic.bench.run/1)
@@ -149,7 +149,7 @@ pub(super) fn run(args: &Args) -> Result {
 
 /// Returns advice on how to resume an interrupted run.
 fn resume_hint(folder: &Path) -> String {
-    format!("`equic-lab bench run --resume {}` continues it", folder.display())
+    format!("to continue the run: `equic-lab bench run --resume {}`", folder.display())
 }
 
 /// Installs signal handlers: the first SIGINT, SIGTERM or SIGHUP ends the run cleanly, the second
@@ -174,10 +174,10 @@ fn resume(folder: &Path, registry: &Registry) -> Result<RunPlan> {
     match then.difference(&now) {
         None => Ok(then),
         Some(what) => Err(Failure::new(format!(
-            "{} cannot be resumed: {what}, so figures from before and after cannot be compared",
+            "the run in {} cannot be resumed: {what}, so results from before and after this change cannot be compared",
             folder.display()
         ))
-        .help("begin a new run")),
+        .help("start a new run")),
     }
 }
 
@@ -187,7 +187,7 @@ fn claim(folder: &Path) -> Result {
         Failure::because(format_args!("cannot make {}", folder.display()), error)
     })?;
     if folder.join(equic_bench::plan::FILE).exists() {
-        let what = format!("{} is the folder of another run", folder.display());
+        let what = format!("the folder {} belongs to another run", folder.display());
         return Err(Failure::new(what).help(resume_hint(folder)));
     }
     Ok(())
@@ -255,10 +255,10 @@ fn examine(
             what: "another run".to_owned(),
             serious: true,
             found: format!(
-                "process {process} runs `equic-lab bench run`, too: both disturb each other"
+                "process {process} also runs `equic-lab bench run`, so the two runs disturb each other"
             ),
             help:
-                "wait until it has ended; `--strict` refuses to run at the same time as another run"
+                "wait until that process has ended; with `--strict`, a run does not start while another run is active"
                     .to_owned(),
         }
     }));
@@ -284,7 +284,7 @@ fn carry_out(args: &Args, runner: &Runner<'_>, claim: &Claim) -> Result<Vec<Reco
             Event::Begins(turn, attempt) => {
                 if let Some(process) = claim.joined() {
                     output::notice(format_args!(
-                        "process {process} has begun another run: both disturb each other"
+                        "process {process} has started another run, so the two runs disturb each other"
                     ));
                 }
                 progress.begin(turn, attempt);
@@ -326,7 +326,7 @@ fn finish(args: &Args, plan: &RunPlan, folder: &Path, records: &[Record], stoppe
         summary.rows.iter().filter_map(|row| row.disturbed.as_ref()).collect();
     let most =
         |read: fn(&Disturbed) -> f64| disturbed.iter().map(|one| read(one)).fold(0.0, f64::max);
-    let nothing = "nothing could be measured";
+    let nothing = "no cell could be measured";
     let Some(widest) =
         disturbed.iter().max_by(|a, b| (a.foreign + a.steal).total_cmp(&(b.foreign + b.steal)))
     else {

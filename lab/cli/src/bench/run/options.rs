@@ -14,8 +14,8 @@ use crate::output;
 /// Options that choose what a run measures.
 #[derive(clap::Args)]
 pub(super) struct Chosen {
-    /// Implementations to measure: names, tier1, tier2 or all [default: those of tier1 that are
-    /// built]
+    /// Implementations to measure: their names, or tier1, tier2 or all [default: the
+    /// implementations of tier1 that are built]
     #[arg(long = "impl", value_name = "NAME", value_delimiter = ',')]
     implementations: Vec<String>,
     /// Workloads to measure: download, upload, streams, connections, handshakes, resumed, requests,
@@ -27,11 +27,12 @@ pub(super) struct Chosen {
     /// root, without offloads if TCP is among the protocols; loopback for other users]
     #[arg(long, value_name = "PATH", value_parser = path)]
     path: Vec<String>,
-    /// Vary a setting: rcvbuf=106k..6.8M (doubling), or NAME=A,B,C with rcvbuf, sndbuf, gso,
-    /// congestion, mtu, cipher, offload, aes; may be given several times
+    /// Measure several values of a setting: rcvbuf=106k..6.8M (doubles the value repeatedly), or
+    /// NAME=A,B,C. NAME is rcvbuf, sndbuf, gso, congestion, mtu, cipher, offload or aes. May be
+    /// given several times
     #[arg(long, value_name = "NAME=VALUES", value_parser = checked_sweep)]
     sweep: Vec<String>,
-    /// Use only this protocol: perf, perf-tcp, sendfile, h3
+    /// Measure only this protocol: perf, perf-tcp, sendfile or h3
     #[arg(long, value_name = "NAME")]
     protocol: Option<String>,
     /// Create the tables of docs/notebook/bench-transport.md: each QUIC implementation with itself,
@@ -39,20 +40,20 @@ pub(super) struct Chosen {
     /// and, for root, veth. Other options override these values
     #[arg(long)]
     pub transport: bool,
-    /// Measure each implementation only with itself; with several networks, measure idle
-    /// connections on the first
+    /// Use each implementation only as client and server of the same cell; with several networks,
+    /// measure idle connections only on the first
     #[arg(long = "self")]
     same: bool,
-    /// Make a short run: 7 rounds with shorter measurements. `compare` and a 95 % interval need at
+    /// Make a short run of 7 rounds with shorter measurements. `compare` and 95 % intervals need at
     /// least 6 rounds
     #[arg(long)]
     quick: bool,
-    /// Number of rounds, each of which measures every cell. With fewer than 6, there is no 95 %
-    /// interval, and `compare` cannot call anything worse: it needs 6 paired rounds, or 4 unpaired
-    /// rounds of each result [default: 20; with --quick or --transport 7]
+    /// Number of rounds. Each round measures every cell once. A 95 % interval needs at least 6
+    /// rounds; to find that a cell is worse, `compare` needs 6 paired rounds, or 4 unpaired rounds
+    /// in each result [default: 20; with --quick or --transport 7]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     runs: Option<u32>,
-    /// Bytes of a transfer, such as 100M [default: 1G]
+    /// Number of bytes of each transfer, such as 100M [default: 1G]
     #[arg(long, value_name = "BYTES", value_parser = amount)]
     bytes: Option<u64>,
     /// Number of streams of the workload `streams`
@@ -64,33 +65,34 @@ pub(super) struct Chosen {
     /// Number of connections of the workload `idle` [default: 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     idle: Option<u64>,
-    /// Duration of handshakes, requests and ttfb, and of each half of loaded, in seconds [default:
-    /// 3]
+    /// Duration in seconds of the workloads handshakes, requests and ttfb, and of each half of the
+    /// workload loaded [default: 3]
     #[arg(long, value_name = "N", value_parser = seconds)]
     seconds: Option<f64>,
-    /// Time in seconds that a client gets beyond the expected time of a very slow client, before
-    /// the attempt fails
+    /// Additional time in seconds, after the time that even a very slow client needs, before an
+    /// attempt fails
     #[arg(long, value_name = "N", default_value = "30", value_parser = clap::value_parser!(u16).range(1..=3600))]
     grace: u16,
     /// Skip the warm-up round
     #[arg(long)]
     no_warmup: bool,
-    /// Number of attempts at a disturbed cell
+    /// Maximum number of attempts to measure a cell that is disturbed
     #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=100))]
     attempts: u32,
-    /// Percent of CPU time that other programs may use before a cell counts as disturbed
+    /// Maximum CPU time of other programs, in percent; above this limit, a cell counts as disturbed
     #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = percent)]
     max_foreign: f64,
-    /// Percent of CPU time that the hypervisor may take before a cell counts as disturbed
+    /// Maximum CPU time that the hypervisor takes, in percent; above this limit, a cell counts as
+    /// disturbed
     #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = percent)]
     max_steal: f64,
-    /// CPUs of servers, such as 0,2 [default: the first]
+    /// CPUs for servers, such as 0,2 [default: the first CPU]
     #[arg(long, value_name = "CPUS", value_delimiter = ',')]
     server_cpus: Vec<usize>,
-    /// CPUs of clients [default: the second]
+    /// CPUs for clients [default: the second CPU]
     #[arg(long, value_name = "CPUS", value_delimiter = ',')]
     client_cpus: Vec<usize>,
-    /// Seed of the order of the cells
+    /// Seed for the random order of the cells
     #[arg(long, value_name = "N", default_value = "1")]
     pub seed: u64,
     #[command(flatten)]
@@ -164,7 +166,7 @@ impl Chosen {
         });
         if !without.is_empty() {
             output::notice(format_args!(
-                "without {}, which are not built (`equic-lab bench list` says how to build them)",
+                "these implementations are left out, because they are not built: {} (`equic-lab bench list` says how to build them)",
                 without.join(", ")
             ));
         }

@@ -134,7 +134,7 @@ impl Progress {
             End::Measured { figures } => {
                 let noisy = match record.noise.too_much && record.round >= 0 {
                     true if record.attempt < self.attempts => ", disturbed: again",
-                    true => ", disturbed: does not count",
+                    true => ", disturbed, so the result does not count",
                     false => "",
                 };
                 let doubted = figures.clock_doubt.is_some();

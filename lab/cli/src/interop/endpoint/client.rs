@@ -90,7 +90,7 @@ impl Client<'_> {
                 let connection = self.connect().await?;
                 let updating = tokio::spawn(update_keys(connection.clone()));
                 self.hq(&connection, all).await?;
-                updating.await.map_err(|error| Failure::because("the key update", error))
+                updating.await.map_err(|error| Failure::because("the key update failed", error))
             }
             "connectionmigration" => {
                 let connection = self.connect().await?;
@@ -107,7 +107,7 @@ impl Client<'_> {
                 self.endpoint.add_local_address(SECOND)?;
                 let (fetched, opened) =
                     tokio::join!(self.hq(&connection, all), connection.open_path(SECOND));
-                opened.map_err(|error| Failure::because("the second path", error))?;
+                opened.map_err(|error| Failure::because("cannot open the second path", error))?;
                 fetched
             }
             _ => self.hq(&self.connect().await?, all).await,

@@ -49,11 +49,11 @@ const SERVER: [&str; 1] = ["connectionmigration"];
 /// say. Exit code 127: the test case is not supported.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Exchange plugins with peers that support it. Plugins of any author are accepted if they only
-    /// observe, tune or have their own frames
+    /// Exchange plugins with peers that support this. Accept plugins of any author if they only
+    /// observe, tune, or use their own frames
     #[arg(long)]
     plugins: bool,
-    /// With --plugins: offer this plugin (.qplug)
+    /// With --plugins: plugin (.qplug) to offer to the peer
     #[arg(long, value_name = "FILE", requires = "plugins")]
     push: Vec<PathBuf>,
 }

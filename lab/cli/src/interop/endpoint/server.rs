@@ -71,7 +71,7 @@ async fn answer(mut send: SendStream, mut receive: RecvStream, contract: &Contra
     }
     let request = String::from_utf8_lossy(&request);
     let path = request.strip_prefix("GET ").map(str::trim);
-    let path = path.ok_or_else(|| Failure::new("the request is not a GET"))?;
+    let path = path.ok_or_else(|| Failure::new("the request is not a GET request"))?;
     send.write_chunk(contract.file(path)?.into()).await?;
     Ok(send.finish()?)
 }

@@ -42,10 +42,10 @@ const LATE: Duration = Duration::from_millis(1);
 
 Each seed takes as long as its transfers do.")]
 pub(crate) struct Args {
-    /// File, or the name of a scenario from `equic-lab sim list`
+    /// Scenario file, or name of a scenario from `equic-lab sim list`
     #[arg(value_name = "SCENARIO")]
     scenario: PathBuf,
-    /// Run this number of seeds instead of those of the scenario
+    /// Run this number of seeds instead of the seeds that the scenario names
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     seeds: Option<u64>,
     /// Print the result as JSON (schema equic.sim.run/1, like `equic-lab sim run`)
@@ -89,7 +89,7 @@ fn built_in(name: &str) -> Result<BuiltIn> {
         let near = BuiltIn::near(name);
         let hint = match near.first() {
             Some(near) => format!("did you mean {near}?"),
-            None => "`equic-lab sim list` lists them".to_owned(),
+            None => "`equic-lab sim list` lists all scenarios".to_owned(),
         };
         Failure::usage(format!("there is no scenario called {name}, and no such file; {hint}"))
     })
@@ -153,7 +153,7 @@ fn report(args: &Args, scenario: &Scenario, runs: &[Played]) -> Result {
     ))?;
     if usual > LATE {
         output::notice(
-            "packets were late: the machine was too busy, or the rates are too high for it, so the results are not only those of the network",
+            "packets were late, because this machine was too busy or is too slow for these rates. The delays of the machine affected the results",
         );
     }
     Ok(())

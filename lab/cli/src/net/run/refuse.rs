@@ -23,22 +23,26 @@ pub(super) fn complaints(scenario: &Scenario, place: &Place) -> Result<Vec<(Stri
         let most = MAX_CLIENTS + 1;
         complain(
             "flow".to_owned(),
-            format!("{hosts} hosts; in real time there are at most {most}"),
+            format!("the scenario has {hosts} hosts, but at most {most} are possible in real time"),
         );
     }
     if ends.len() > MAX_CONNECTIONS {
-        let message =
-            format!("{} connections; in real time there are at most {MAX_CONNECTIONS}", ends.len());
+        let message = format!(
+            "the scenario has {} connections, but at most {MAX_CONNECTIONS} are possible in real time",
+            ends.len()
+        );
         complain("flow".to_owned(), message);
     }
     if scenario.network.ip == IpVersion::V6 && mtu(place) < LEAST_V6 {
-        let message = format!("Linux has no IPv6 on links with an MTU below {LEAST_V6} bytes");
+        let message =
+            format!("Linux does not support IPv6 on links with an MTU below {LEAST_V6} bytes");
         complain("network".to_owned(), message);
     }
     let mut first: Option<(usize, &Flow)> = None;
     for (index, flow) in scenario.flows.iter().enumerate() {
         if flow.application.is_some() {
-            let message = "in real time, flows support only bulk transfers: remove it".to_owned();
+            let message =
+                "in real time, flows support only bulk transfers: remove this key".to_owned();
             complain(format!("flow[{}].application", index + 1), message);
         }
         let key = |name: &str| format!("flow[{}].{name}", index + 1);
@@ -48,7 +52,7 @@ pub(super) fn complaints(scenario: &Scenario, place: &Place) -> Result<Vec<(Stri
             ("tcp.tls", flow.tcp.tls.is_some()),
         ];
         for (name, _) in not_yet.into_iter().filter(|(_, asked)| *asked) {
-            let message = "`equic-lab net run` does not support it: remove it";
+            let message = "`equic-lab net run` does not support this key: remove it";
             complain(key(name), message.to_owned());
         }
         let of_ends = [
@@ -65,18 +69,19 @@ pub(super) fn complaints(scenario: &Scenario, place: &Place) -> Result<Vec<(Stri
         }
         let name = kernel_name(flow.controller);
         if !equic_lab::knows_congestion(name)? {
-            let message =
-                format!("this kernel's TCP has no {name}: `modprobe tcp_{name}` may load it");
+            let message = format!(
+                "the kernel's TCP does not know the congestion control {name}: try `modprobe tcp_{name}`"
+            );
             complain(key("controller"), message);
         }
         if flow.tcp.delayed_ack.is_some() {
-            let message = "the kernel does not permit setting it: remove it";
+            let message = "the kernel does not permit this setting: remove this key";
             complain(key("tcp.delayed_ack"), message.to_owned());
         }
         let (other, settled) = *first.get_or_insert((index, flow));
         for name in differences(&settled.tcp, &flow.tcp) {
             let message = format!(
-                "the kernel has one value for all connections of a host, but flow[{}] has another value: in real time, all TCP flows need the same value",
+                "flow[{}] has a different value, but the kernel uses one value for all connections of a host: give all TCP flows the same value",
                 other + 1
             );
             complain(key(&format!("tcp.{name}")), message);

@@ -35,13 +35,13 @@ const QUICK: u64 = 5;
 /// results. Needs clang but not root.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Directory for plugins.json and the plots
+    /// Directory for the results: plugins.json and plots
     #[arg(long, value_name = "DIR", default_value = "out/demo-plugins")]
     out: PathBuf,
     /// Make a short run, to check that everything works
     #[arg(long)]
     quick: bool,
-    /// Seed of the losses and the jitter of the paths
+    /// Seed of the random losses and delays of the paths
     #[arg(long, value_name = "N", default_value = "17")]
     seed: u64,
     /// Print the result as JSON (schema equic.plugin.demo/1)
@@ -175,7 +175,7 @@ fn tell(data: &Data, args: &Args) -> Result {
     output::table(&show::attacks(&data.attacks))?;
     let whole =
         data.trials.iter().all(|one| one.intact) && data.attacks.iter().all(|one| one.intact);
-    let hashes = if whole { "correct each time" } else { "WRONG: see the tables" };
+    let hashes = if whole { "all correct" } else { "some were WRONG: see the tables" };
     output::line(format_args!("SHA-256 of the received data: {hashes}"))?;
     output::line(format_args!(
         "Written: {0}/plugins.json, plugins.svg, tail-loss-probe.svg",

@@ -74,13 +74,13 @@ pub(super) fn attacks(attacks: &[Attack]) -> Table {
 /// Writes the plots: the effect of each plugin in percent of the value without it, and the times of
 /// short requests with and without tail loss probes.
 pub(super) fn write_plots(data: &Data, out: &Path) -> Result<(), PlotError> {
-    let axis = Axis::new("of the value without the plugin", "%");
+    let axis = Axis::new("share of the value without the plugin", "%");
     let mut bars = BarPlot::new(
-        "Pushed plugins, each where it is meant to help",
+        "Effect of pushed plugins, each on the path for which it is made",
         axis,
         ["without", "with the plugin"],
     )
-    .subtitle("virtual time; less is better".to_owned());
+    .subtitle("measured in virtual time; less is better".to_owned());
     for one in &data.trials {
         let share = 100.0 * one.with / one.without;
         bars = bars.group(format!("{}: {}", one.plugin, one.measure), [100.0, share]);
@@ -91,7 +91,7 @@ pub(super) fn write_plots(data: &Data, out: &Path) -> Result<(), PlotError> {
     };
     let sample = |times: &[f64]| times.iter().copied().collect::<Sample>();
     EcdfPlot::new(
-        "Short requests of which one in ten packets is lost",
+        "Duration of short requests, if one in ten packets is lost",
         Axis::new("time", "ms").log(),
     )
     .sample("without", sample(&probes.times_without_ms))

@@ -19,7 +19,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
             " Forget ".to_owned(),
             vec![
                 Line::styled(prefix.to_string(), scene.theme.accent()),
-                Line::raw("off the lists?"),
+                Line::raw("remove it from both lists?"),
                 answers(scene),
             ],
         ),
@@ -76,13 +76,13 @@ fn help(scene: &Scene<'_>) -> Vec<Line<'static>> {
     let keys = [
         ("up down j k", "select; PgUp PgDn Home End"),
         ("d", "deny the source"),
-        ("a", "allow it: exempt from limits"),
-        ("f", "forget it: off both lists"),
+        ("a", "exempt from all limits"),
+        ("f", "remove from both lists"),
         ("s", "sort by the next column"),
         ("tab", "next panel"),
-        ("p", "pause, go on"),
-        ("ctrl-l", "draw everything again"),
-        ("ctrl-z", "to the background"),
+        ("p", "pause or resume"),
+        ("ctrl-l", "redraw the screen"),
+        ("ctrl-z", "suspend this program"),
         ("q", "quit"),
     ];
     let mut lines: Vec<Line<'static>> = keys

@@ -150,7 +150,7 @@ fn header(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
         Some(why) => then(why.to_owned(), theme.bad()),
         None => {
             if picture.interfaces.is_empty() {
-                then("on no interface".to_owned(), theme.warning());
+                then("attached to no interface".to_owned(), theme.warning());
             }
             for interface in &picture.interfaces {
                 then(panels::clean(interface), Style::new());
@@ -194,7 +194,7 @@ fn subject(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
         }
         let (state, style) = match (server.alive, server.counts) {
             (true, true) => ("", theme.good()),
-            (true, false) => (", silent: not counted", theme.bad()),
+            (true, false) => (", silent: connections not counted", theme.bad()),
             (false, _) => (", ended", theme.warning()),
         };
         servers.push(Span::styled(panels::clean(&server.name), style));

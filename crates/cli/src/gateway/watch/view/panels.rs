@@ -147,7 +147,7 @@ pub(super) fn sources(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
         figure("packets", 9, 1),
         figure("payload", 9, 6),
         figure("dropped", 9, 2),
-        figure("dropped in all", 14, 7),
+        figure("total dropped", 14, 7),
         figure("connections", 11, 4),
         text("last reason", 16, 5),
         text("state", 8, 3),
@@ -238,7 +238,7 @@ pub(super) fn reasons(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
             flexible: 20,
             rows: rows.collect(),
             selected: scene.choices.reason.min(picture.reasons.len().saturating_sub(1)),
-            empty: "no packets yet",
+            empty: "no packet has arrived yet",
         },
     );
 }

@@ -35,7 +35,7 @@ impl End {
         let all_over = |all: &Vec<Update>| !all.is_empty() && all.iter().all(over);
         match timeout(PATIENCE, self.standings.wait_for(all_over)).await {
             Ok(Ok(_)) => Ok(()),
-            _ => Err(Failure::new("the state of a plugin is still not final")),
+            _ => Err(Failure::new("the plugins did not reach their final state in time")),
         }
     }
 
@@ -81,7 +81,7 @@ impl Session {
     pub(super) fn offer(&self, push: Arc<Push>) -> Result {
         let last = self.client_end.standings.borrow().last().and_then(|one| one.id);
         let kept = self.client_end.exchange.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let none = || Failure::new("the connection does not exchange plugins");
+        let none = || Failure::new("the connection does not support the exchange of plugins");
         let (hook, handle) = kept.ok_or_else(none)?;
         handle.offer(push, last);
         Ok(self.client.tell_hook(hook, &[])?)

@@ -135,7 +135,11 @@ fn network(links: &[Both]) -> Result<Named> {
     let mut named = match links {
         [one] => simple(one.to_server.clone()),
         [one, other] => two_path(one.to_server.clone(), other.to_server.clone()),
-        _ => return Err(Failure::new("a network here must have one link or two links")),
+        _ => {
+            return Err(Failure::new(
+                "the network of this experiment must have one link or two links",
+            ));
+        }
     };
     for (link, both) in named.bottlenecks.iter().zip(links) {
         *named.topology.direction_mut(link.back()) = both.to_client.clone();
