@@ -234,9 +234,12 @@ impl Cell {
         if state.removed {
             return;
         }
-        state.connection.close(now, code, reason);
-        // Those who wait hear of it now, the peer when the task comes to it.
-        state.take_events();
+        // The endpoint removes a broken connection without using its inconsistent state.
+        if !self.is_broken() {
+            state.connection.close(now, code, reason);
+            // Those who wait hear of it now, the peer when the task comes to it.
+            state.take_events();
+        }
         self.touch(&mut state);
     }
 }

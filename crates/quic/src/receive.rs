@@ -212,6 +212,10 @@ impl RecvStream {
         self.end = Some(End::Stopped);
         let cell = &self.guard.0;
         let mut state = cell.lock();
+        // If this thread is unwinding, a panic in the inconsistent state would abort the process.
+        if cell.is_broken() {
+            return cell.touch(&mut state);
+        }
         if state.is_open(self.epoch) && state.connection.streams().stop(self.id, code.get()).is_ok()
         {
             cell.touch(&mut state);
@@ -222,7 +226,9 @@ impl RecvStream {
 impl Drop for RecvStream {
     fn drop(&mut self) {
         self.stop(VarInt::ZERO);
-        self.guard.0.lock().drop_half(self.id, self.epoch);
+        if !self.guard.0.is_broken() {
+            self.guard.0.lock().drop_half(self.id, self.epoch);
+        }
     }
 }
 

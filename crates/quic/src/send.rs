@@ -300,6 +300,10 @@ impl Drop for SendStream {
     fn drop(&mut self) {
         let cell = &self.guard.0;
         let mut state = cell.lock();
+        // If this thread is unwinding, a panic in the inconsistent state would abort the process.
+        if cell.is_broken() {
+            return cell.touch(&mut state);
+        }
         if !self.ended
             && state.is_open(self.epoch)
             && state.connection.streams().finish(self.id).is_ok()
