@@ -6,6 +6,16 @@ use std::time::Duration;
 use crate::Timestamp;
 use crate::received::AckPolicy;
 
+/// Number of packets of application data that are acknowledged according to
+/// [`Acknowledgements::early_policy`]. After that, a window has so many packets that a late
+/// acknowledgement of one of them no longer matters.
+pub(super) const EARLY_PACKETS: u64 = 100;
+
+/// Longest delay of an acknowledgement of the first packets: the timer granularity of RFC 9002
+/// s.6.1.2. An answer of the application is often ready within this time, and then carries the
+/// acknowledgement.
+const EARLY_DELAY: Duration = Duration::from_millis(1);
+
 /// What we and the peer acknowledge with. Nothing else of the connection is known here.
 #[derive(Debug)]
 pub(super) struct Acknowledgements {
@@ -45,6 +55,18 @@ impl Acknowledgements {
     /// Packets and delay after which application data is acknowledged.
     pub(super) fn policy(&self) -> AckPolicy {
         self.policy
+    }
+
+    /// Returns the policy for the first packets of application data: an acknowledgement waits for at
+    /// most [`EARLY_DELAY`], unless the peer has requested another policy. If it waited longer, the
+    /// last packet of a round trip would often be acknowledged too late for the next one, and the
+    /// congestion window of a peer in slow start would less than double.
+    pub(super) fn early_policy(&self) -> AckPolicy {
+        let usual = self.policy;
+        if self.seen.is_some() {
+            return usual;
+        }
+        AckPolicy { max_ack_delay: usual.max_ack_delay.min(EARLY_DELAY), ..usual }
     }
 
     /// Takes note of the number of a request of the peer; returns whether the request counts: late ones do not

@@ -9,6 +9,7 @@ use equic_wire::{ConnectionId, KnownVersion, PacketNumber, Reader, ResetToken, S
 
 use rustls::quic::PacketKey;
 
+use super::acknowledgements::EARLY_PACKETS;
 use super::close::CloseReason;
 use super::migration::From;
 use super::paths::PathKey;
@@ -812,15 +813,18 @@ impl Connection {
         eliciting: bool,
         ecn: EcnCodepoint,
     ) {
-        let policy = self.ack_policy(hooks, id);
+        let policy = self.ack_policy(hooks, id, number);
         // A frame of the packet may have discarded its space.
         if let Some(space) = self.space(id) {
             space.received.on_received(now, number, eliciting, ecn, &policy);
         }
     }
 
-    fn ack_policy(&mut self, hooks: impl Presence, id: SpaceId) -> AckPolicy {
-        let usual = if id.is_data() { self.acks.policy() } else { AckPolicy::IMMEDIATE };
+    fn ack_policy(&mut self, hooks: impl Presence, id: SpaceId, number: u64) -> AckPolicy {
+        // The longest delay that the peer expects, also for the first packets.
+        let longest = if id.is_data() { self.acks.policy() } else { AckPolicy::IMMEDIATE };
+        let usual =
+            if id.is_data() && number < EARLY_PACKETS { self.acks.early_policy() } else { longest };
         let words = |policy: AckPolicy| {
             (policy.ack_eliciting_threshold, policy.max_ack_delay, policy.reordering_threshold)
         };
@@ -830,7 +834,7 @@ impl Connection {
             reordering_threshold,
         };
         let chosen = match hooks.begin_from(self, Operation::AckPolicy, id, |_| words(usual)) {
-            Some(answer) => Connection::bound_ack_policy(&usual, policy(answer)),
+            Some(answer) => Connection::bound_ack_policy(&longest, policy(answer)),
             None => usual,
         };
         hooks.end(self, Operation::AckPolicy, id, words(chosen));

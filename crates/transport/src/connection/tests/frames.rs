@@ -276,6 +276,7 @@ fn hook_is_notified_once_of_the_fate_of_a_frame() {
     let post = with_stamps(&mut network);
     network.connect();
     network.pass(Duration::from_secs(1));
+    network.run_until(Duration::from_secs(10), |client, _| client.path().in_flight() == 0);
     let mut dropped = 0;
     network.meddle = Some(Box::new(move |to_server, bytes| {
         dropped += u8::from(to_server);
