@@ -1,9 +1,10 @@
 //! `equic get`: an HTTP/3 client.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, IsTerminal as _, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use equic_report::number;
 use equic_wire::KnownVersion;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
+use tempfile::NamedTempFile;
 use tokio::task::JoinSet;
 
 use crate::exchange::{CacheOf, ExchangeArgs, Standing, Standings};
@@ -515,43 +517,55 @@ fn progress(response: &Response, sink: &Sink) -> ProgressBar {
 enum Sink {
     Nowhere,
     Stdout,
-    /// A file. The body is written to a temporary file in the same directory, which is renamed when
-    /// it is complete.
-    File {
+    /// A device or a FIFO, which is written directly.
+    Device {
         file: File,
-        part: PathBuf,
+        path: PathBuf,
+    },
+    /// A file. The body is written to a temporary file in the same directory, which is renamed when
+    /// it is complete, and removed if the download fails.
+    File {
+        file: NamedTempFile,
         path: PathBuf,
     },
 }
 
 impl Sink {
     fn file(path: &Path) -> Result<Sink> {
-        // Write directly to a device or a FIFO, because the renamed file must not replace it.
+        // A renamed file must not replace a device or a FIFO.
         if path.exists() && !path.is_file() {
             let file = File::options().write(true).open(path).map_err(|e| cannot(path, e))?;
-            return Ok(Sink::File { file, part: path.to_owned(), path: path.to_owned() });
+            return Ok(Sink::Device { file, path: path.to_owned() });
         }
-        let mut part = path.as_os_str().to_owned();
-        part.push(".part");
-        let part = PathBuf::from(part);
-        let file = File::create(&part).map_err(|e| cannot(&part, e))?;
-        Ok(Sink::File { file, part, path: path.to_owned() })
+        // `parent` of a bare file name is the empty path.
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        // The random name is not a name from a URL, and no existing link is followed. The umask
+        // restricts the permissions, as for any new file.
+        let file = tempfile::Builder::new()
+            .prefix(".equic-get-")
+            .suffix(".partial")
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(folder.unwrap_or(Path::new(".")))
+            .map_err(|e| cannot(path, e))?;
+        Ok(Sink::File { file, path: path.to_owned() })
     }
 
     fn write(&mut self, data: &[u8]) -> Result {
         match self {
             Sink::Nowhere => Ok(()),
             Sink::Stdout => output::bytes(data),
-            Sink::File { file, part, .. } => file.write_all(data).map_err(|e| cannot(part, e)),
+            Sink::Device { file, path } => file.write_all(data).map_err(|e| cannot(path, e)),
+            Sink::File { file, path } => file.write_all(data).map_err(|e| cannot(path, e)),
         }
     }
 
     fn finish(self) -> Result {
         match self {
-            Sink::File { part, path, .. } if part != path => {
-                std::fs::rename(&part, &path).map_err(|e| cannot(&path, e))
-            }
-            _ => Ok(()),
+            Sink::File { file, path } => match file.persist(&path) {
+                Ok(_) => Ok(()),
+                Err(failed) => Err(cannot(&path, failed.error)),
+            },
+            Sink::Nowhere | Sink::Stdout | Sink::Device { .. } => Ok(()),
         }
     }
 

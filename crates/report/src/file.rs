@@ -1,7 +1,8 @@
 //! Writes result files atomically, so that a reader never sees half a file.
 
-use std::fs;
+use std::fs::Permissions;
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// Error: a result file could not be written.
@@ -16,25 +17,30 @@ pub struct WriteError {
 
 /// Writes `bytes` to the file `path`. First writes a temporary file in the same directory, and then
 /// renames it. So a reader of `path` sees either the old or the new content, even if this process
-/// is killed.
+/// is killed. The temporary file has a random name, so no link of another user is followed.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     let wrap = |source| WriteError { path: path.to_owned(), source };
-    let name = path.file_name().ok_or_else(|| wrap(std::io::ErrorKind::InvalidInput.into()))?;
-    let mut temporary = name.to_owned();
-    temporary.push(format!(".{}.partial", std::process::id()));
-    let temporary = path.with_file_name(temporary);
-    let written = fs::File::create(&temporary)
-        .and_then(|mut file| file.write_all(bytes))
-        .and_then(|()| fs::rename(&temporary, path));
-    written.map_err(|source| {
-        // If removing the temporary file fails, too, only the first error is returned.
-        let _ = fs::remove_file(&temporary);
-        wrap(source)
-    })
+    if path.file_name().is_none() {
+        return Err(wrap(std::io::ErrorKind::InvalidInput.into()));
+    }
+    // `parent` of a bare file name is the empty path.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    // The umask restricts the permissions, as for any new file.
+    let mut file = tempfile::Builder::new()
+        .prefix(".equic-")
+        .suffix(".partial")
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder.unwrap_or(Path::new(".")))
+        .map_err(wrap)?;
+    file.write_all(bytes).map_err(wrap)?;
+    file.persist(path).map_err(|failed| wrap(failed.error))?;
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use equic_plugin::{MAX_CODE, MAX_MANIFEST};
+use tempfile::TempDir;
 
 use crate::failure::{Failure, Result};
 use crate::output;
@@ -53,25 +54,13 @@ pub(crate) struct PackArgs {
     output: PathBuf,
 }
 
-/// A temporary directory for one build or check.
-pub(super) struct Folder(pub(super) PathBuf);
-
-impl Folder {
-    pub(super) fn new() -> Result<Folder> {
-        let name = format!("equic-plugin-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        // This fails if the directory exists, because then it belongs to another process.
-        std::fs::create_dir(&path).map_err(|error| {
-            Failure::because(format_args!("cannot make {}", path.display()), error)
-        })?;
-        Ok(Folder(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+/// Creates a temporary directory for one build or check. Only this user can use it, and it is removed
+/// when the returned value is dropped.
+pub(super) fn work_folder() -> Result<TempDir> {
+    tempfile::Builder::new()
+        .prefix("equic-plugin-")
+        .tempdir()
+        .map_err(|error| Failure::because("cannot create a temporary directory", error))
 }
 
 fn options(args: &Args) -> Vec<String> {
@@ -103,12 +92,12 @@ pub(super) fn run(args: &Args) -> Result {
     let manifest = text(&manifest_file)?;
     let name = name(&manifest_file, &manifest)?;
     let source = folder.join(format!("{name}.c"));
-    let work = Folder::new()?;
+    let work = work_folder()?;
     for header in equic_plugin::headers() {
-        super::write(&work.0.join(header.name), header.text.as_bytes())?;
+        super::write(&work.path().join(header.name), header.text.as_bytes())?;
     }
-    let object = work.0.join("object.o");
-    let warnings = equic_plugin_kit::compile_with(&source, &object, &work.0, &options(args))
+    let object = work.path().join("object.o");
+    let warnings = equic_plugin_kit::compile_with(&source, &object, work.path(), &options(args))
         .map_err(|error| Failure::new(error.to_string().trim_end().to_owned()))?;
     if !warnings.is_empty() {
         output::notice(warnings.trim_end());

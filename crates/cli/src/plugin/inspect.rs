@@ -9,7 +9,7 @@ use equic_gateway::{Config, parse_duration, read_regular_text};
 use equic_plugin::{Bundle, Class, Limits, Manifest, Origin, Plugin, Policy, decide};
 use serde::Serialize;
 
-use super::build::Folder;
+use super::build::work_folder;
 use super::proof::{ProofResult, look};
 use super::{load_checked, parse, read, seconds_now, write};
 use crate::failure::{Failure, Result};
@@ -203,8 +203,8 @@ fn beyond_defaults(manifest: &Manifest, bundle: &Bundle<'_>) {
 
 /// Searches for a proof of each function, and prints the functions without one.
 fn prove(bundle: &Bundle<'_>, args: &CheckArgs) -> Result {
-    let work = Folder::new()?;
-    let object = work.0.join("object.o");
+    let work = work_folder()?;
+    let object = work.path().join("object.o");
     write(&object, bundle.code())?;
     let Some(looked) = look(bundle.manifest(), &object, args.proof_limit)? else {
         let why = "proofs were not searched, because equic-prove is neither in this program's folder nor in PATH";

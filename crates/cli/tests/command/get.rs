@@ -132,8 +132,41 @@ fn get_reports_no_part_of_a_body_as_success() {
                 assert!(line["error"].as_str().unwrap().contains(reason), "{line}");
             }
         }
-        assert!(!file.exists(), "{reason}");
+        let left = std::fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(left, 0, "{reason}: the temporary file is removed");
     }
+}
+
+/// Temporary files must neither have the name of another URL's file, nor follow a link that another
+/// user has created in the directory.
+#[test]
+fn get_replaces_only_the_files_of_its_urls() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let (_runtime, url) = serve(|_| Act::Answer(OK));
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::create_dir(at("to")).unwrap();
+    std::fs::write(at("victim"), "keep").unwrap();
+    std::os::unix::fs::symlink(at("victim"), at("to/a.part")).unwrap();
+    std::os::unix::fs::symlink(at("victim"), at("to/b")).unwrap();
+    let urls = ["a", "a.part", "b"].map(|name| format!("{url}{name}"));
+    let to = at("to");
+    let args = ["get", "--insecure", "-o", to.to_str().unwrap(), &urls[0], &urls[1], &urls[2]];
+    equic(&args).ok();
+    for name in ["a", "a.part", "b"] {
+        let file = to.join(name);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "ok\n", "{name}");
+        let metadata = std::fs::symlink_metadata(&file).unwrap();
+        assert!(metadata.is_file(), "{name} is not a link");
+        // The permissions are those of a new file under this process's umask.
+        let new = at("new");
+        std::fs::write(&new, "").unwrap();
+        let usual = std::fs::metadata(&new).unwrap().permissions().mode();
+        assert_eq!(metadata.permissions().mode(), usual, "{name}");
+    }
+    assert_eq!(std::fs::read_dir(&to).unwrap().count(), 3);
+    assert_eq!(std::fs::read_to_string(at("victim")).unwrap(), "keep");
 }
 
 #[test]

@@ -108,21 +108,25 @@ fn downloads(name: &str, path: &str, act: impl Fn(&Scene<'_>)) -> Option<serde_j
     let args = ["serve", "--json", "--listen", "[::]:443", "--paths", "3", "--root", root];
     let server = Running::start(lab.server().command(EQUIC), &args);
     server.event("ready");
-    let into = folder.path().join("copy");
+    let into = folder.path().join("copies");
+    fs::create_dir(&into).unwrap();
+    let copy = into.join("copy");
     let url = format!("https://{}/file", v4(lab.server()));
-    let output = into.to_str().unwrap();
+    let output = copy.to_str().unwrap();
     let args = ["get", "--json", "--insecure", "--path", path, "--output", output, &url];
     let mut get = Running::start(lab.client(0).command(EQUIC), &args);
     for interface in ["eth0", "second"] {
         carries(&lab, interface);
     }
-    act(&Scene { lab: &lab, body: folder.path().join("copy.part") });
+    let mut names = fs::read_dir(&into).unwrap().map(|entry| entry.unwrap().path());
+    let body = names.find(|path| path.extension().is_some_and(|end| end == "partial"));
+    act(&Scene { lab: &lab, body: body.expect("a temporary file") });
     let come = received(&lab, "eth0") + received(&lab, "second");
     assert!(come < FILE as u64, "{come} bytes: it is under way");
     unlimit(&lab);
     let printed = get.json();
     assert!(get.wait().success());
-    assert!(fs::read(&into).unwrap() == file, "{} bytes", fs::metadata(&into).unwrap().len());
+    assert!(fs::read(&copy).unwrap() == file, "{} bytes", fs::metadata(&copy).unwrap().len());
     Some(printed)
 }
 
