@@ -438,7 +438,7 @@ fn settings_of_flows_are_in_the_rows_and_the_summary() {
         let mut lines = text.lines();
         assert!(lines.next().unwrap().contains(",tls,ecn,pacing,acknowledgements,"), "{text}");
         for (arm, settings) in
-            [("quic", ",1.3,yes,yes,fewer"), ("tcp, old", ",none,yes,no,every 2")]
+            [("quic", ",1.3,yes,yes,\"every 2"), ("tcp, old", ",none,yes,no,every 2")]
         {
             let mut own = text.lines().skip(1).filter(|line| line.contains(arm));
             assert!(own.all(|line| line.contains(settings)), "{arm}: {text}");

@@ -252,7 +252,7 @@ mod tests {
             ("gso=maybe", "not one of on, off"),
             ("gso=on..off", "not one of on, off"),
             ("gso=", "not one of on, off"),
-            ("rcvbuf=2M..1M", "doubling"),
+            ("rcvbuf=2M..1M", "at most the last value"),
             ("rcvbuf=0..1M", "not a number of bytes"),
             ("rcvbuf=1..1G..2G", "not a number of bytes"),
             ("rcvbuf=-1", "not a number of bytes"),

@@ -230,7 +230,7 @@ fn a_reload_is_everything_or_nothing() {
         &["needs a restart: gateway.sources", "needs a restart: gateway.acl_entries"],
     );
     refused(&file.replace("\"web\"", "\"new\""), &["service.web (removed)", "service.new (new)"]);
-    refused(&format!("{file}[ban]\n"), &["needs a restart: ban (new)"]);
+    refused(&format!("{file}[ban]\n"), &["needs a restart: ban (new; "]);
     let told = daemon.condition("reload").expect("it is reported");
     assert!(told.starts_with("the configuration file could not be applied"), "{told}");
     let other = "[[service]]\nname = \"two\"\nlisten = [\"443\"]\n";

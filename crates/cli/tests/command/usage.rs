@@ -140,7 +140,7 @@ fn what_cannot_be_done() {
         (&["gateway", "run", "--config", &nowhere], USAGE, "use -i INTERFACE"),
         (&["serve", "--root", &missing, "--listen", "[::1]:0"], FAILED, "cannot serve files from"),
         (&["serve", "--listen", "192.0.2.1:4433"], FAILED, "cannot listen on 192.0.2.1:4433"),
-        (&["serve", "--cert", &text, "--key", &text], FAILED, "no certificate in"),
+        (&["serve", "--cert", &text, "--key", &text], FAILED, "cannot read a certificate from"),
         (&["get", "http://localhost/"], FAILED, "must begin with https://"),
         (&["get", "https://localhost:1/", "--timeout", "1ms"], FAILED, "https://localhost:1"),
         (&["get", "https://localhost:1/", "--ca", &missing], FAILED, "cannot read"),

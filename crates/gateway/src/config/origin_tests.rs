@@ -159,7 +159,7 @@ fn hostile_files_take_bounded_memory() {
     let many = row.repeat(MOST / 254 + 2);
     assert!(refused(&one, &many).contains("prefixes are selected"));
     let garbage = of(&[64500], &[]).parse(b"network,asn\n\xff\xfe,1\n", None).unwrap_err();
-    assert!(garbage.to_string().contains("2:1: is not UTF-8"));
+    assert!(garbage.to_string().contains("2:1: the line is not UTF-8"));
 }
 
 #[test]

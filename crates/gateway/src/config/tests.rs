@@ -367,7 +367,7 @@ fn list_files() {
     let text = b"192.0.2.1\n192.0.2.2\n192.0.2.3\n";
     assert_eq!(parse_at_most(3, text).unwrap().len(), 3);
     let absurd = parse_at_most(2, text).unwrap_err().to_string();
-    assert_eq!(absurd, "3:1: more than 2 prefixes");
+    assert_eq!(absurd, "3:1: the list has more than 2 prefixes, which is the maximum");
 
     let folder = tempfile::tempdir().unwrap();
     let (deny, allow) = (folder.path().join("deny"), folder.path().join("allow"));
@@ -523,7 +523,10 @@ fn list_file_without_text_is_refused() {
     for text in ["", "\n", " \n\t\r\n"] {
         std::fs::write(&path, text).unwrap();
         let error = read_list(&path).unwrap_err().to_string();
-        assert!(error.contains("deny: is empty") && error.contains("# empty"), "{error}");
+        assert!(
+            error.contains("deny: the list file is empty") && error.contains("# empty"),
+            "{error}"
+        );
     }
     std::fs::write(&path, "# empty\n").unwrap();
     assert_eq!(read_list(&path).unwrap(), []);

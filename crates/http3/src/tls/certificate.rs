@@ -280,7 +280,7 @@ mod tests {
         let garbage = directory.path().join("garbage.pem");
         fs::write(&garbage, "not PEM").unwrap();
         let error = Identity::from_pem_files(&garbage, &garbage).unwrap_err();
-        assert!(error.to_string().contains("no certificate in"), "{error}");
+        assert!(error.to_string().contains("cannot read a certificate from"), "{error}");
         let missing = directory.path().join("missing.pem");
         let error = Identity::from_pem_files(&missing, &garbage).unwrap_err();
         assert!(error.to_string().contains("cannot read"), "{error}");

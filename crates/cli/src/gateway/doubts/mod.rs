@@ -52,7 +52,7 @@ fn exposed(config: &Config) -> Vec<String> {
     let gateway = &config.gateway;
     let mut doubts = Vec::new();
     if !gateway.drop_deep_headers {
-        let text = "gateway.drop_deep_headers is off. Packets whose UDP header the gateway does not find reach the host unchecked, so attackers can evade every limit with them";
+        let text = "gateway.drop_deep_headers: off. Packets whose UDP header the gateway does not find reach the host unchecked, so attackers can evade every limit with them";
         doubts.push(text.to_owned());
     }
     let anywhere = |metrics: &SocketAddr| metrics.ip().to_canonical().is_unspecified();
@@ -68,7 +68,7 @@ fn exposed(config: &Config) -> Vec<String> {
             false => "can connect to the socket, although only `users` can join the gateway",
         };
         doubts.push(format!(
-            "gateway.socket.mode is \"{}\", so every user of this host {what}: to restrict access, set `mode = \"0660\"` and `group`",
+            "gateway.socket.mode: with \"{}\", every user of this host {what}; to restrict access, set `mode = \"0660\"` and `group`",
             socket.mode
         ));
     }

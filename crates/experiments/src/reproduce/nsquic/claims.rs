@@ -406,7 +406,7 @@ mod tests {
         let today = finding.today.clone().unwrap();
         assert_eq!(today.held, Held::InPart);
         assert!(today.figures.contains("at 1 of 2 points"), "{}", today.figures);
-        assert!(today.figures.ends_with("TCP CUBIC at 2"), "{}", today.figures);
+        assert!(today.figures.ends_with("TCP CUBIC at 2 points"), "{}", today.figures);
         assert_eq!((finding.judgement(), finding.then), ("holds in part today", None));
         // Findings for which there is no data are omitted.
         let claims: Vec<_> = findings(&all).iter().map(|one| one.figure).collect();

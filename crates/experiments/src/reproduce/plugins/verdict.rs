@@ -341,7 +341,11 @@ mod tests {
         let all = Plugins { figure3: two, ..Plugins::default() };
         let all = findings(&all);
         assert!(all.iter().all(|one| one.judgement == "held on some paths"));
-        assert!(all[0].sentence().contains("35.0 ms against 35.0 to 60.0 ms"), "{}", all[0].ours);
+        assert!(
+            all[0].sentence().contains("35.0 ms with the probe, 35.0 to 60.0 ms without"),
+            "{}",
+            all[0].ours
+        );
     }
 
     #[test]
