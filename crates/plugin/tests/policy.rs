@@ -109,7 +109,7 @@ fn refusals_have_names() {
     let refusal = peers(&anyone, &tunes, None).unwrap_err();
     assert_eq!(
         refusal.to_string(),
-        "replace of SetTimer needs `tune`, which the policy does not grant"
+        "replace of SetTimer needs the class `tune`, which the policy does not grant"
     );
 }
 

@@ -71,7 +71,7 @@ fn contradictions_are_told_before_anything_runs() {
         (link("queue = { kind = \"codel\", quantum = 3 }"), 3, "network.link.queue.quantum", "fq-codel"),
         (link("queue = { kind = \"codel\", target = \"1 s\" }"), 3, "network.link.queue", "target"),
         (link("loss = \"101 %\""), 3, "network.link.loss", "percentage"),
-        (link("loss = { bit_error_rate = 1e-6, to_bad = 0.1 }"), 3, "network.link.loss.bit_error_rate", "either"),
+        (link("loss = { bit_error_rate = 1e-6, to_bad = 0.1 }"), 3, "network.link.loss.bit_error_rate", "cannot have both bit errors"),
         (link("mtu = 1000"), 1, "network", "1228"),
         (link("from = \"client 1\""), 3, "network.link.from", "graph"),
         (GOOD.replace("dumbbell\"", "dumbbell\"\nlinks = []"), 3, "network.links", "not of dumbbell"),
