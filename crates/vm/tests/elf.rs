@@ -177,12 +177,12 @@ fn c_that_is_refused() {
         (
             "undefined",
             "extern long nobody(void); long f(void) { return nobody(); }",
-            "symbol nobody: neither",
+            "symbol nobody: the symbol is neither",
         ),
         (
             "variable",
             "extern long elsewhere; long f(void) { return elsewhere; }",
-            "symbol elsewhere: it is declared",
+            "symbol elsewhere: the variable is declared",
         ),
         (
             "pointer",
