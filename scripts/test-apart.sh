@@ -65,7 +65,7 @@ await serve 'feeding'
 # Creates a lab whose process was killed, which a test may remove, and a lab that is alive.
 for name in apart-dead apart-alive; do
 	start "$name" "$lab" net up "$name" --clients 1
-	await "$name" 'is up'
+	await "$name" 'is running'
 	[ "$name" = apart-alive ] || kill -KILL "${started[-1]}"
 done
 "$equic" gateway status --all >"$work/all"
