@@ -25,7 +25,7 @@ fn extent(all: &NsQuic) -> Table {
         Column::text("grid"),
         Column::number("simulated runs"),
         Column::number("runs in the full grid"),
-        Column::text("values and seeds left out of the full grid"),
+        Column::text("axes of which only some values were simulated"),
     ];
     let mut table = Table::new(columns).title("Simulated runs");
     for part in Part::ALL {
