@@ -78,9 +78,10 @@ pub(super) fn run(args: &Args) -> Result {
         return tell(args, &super::read(stored, SCHEMA)?);
     }
     let envelope = Envelope::now()?;
-    let mut data = match &args.keep {
-        Some(stored) => super::read::<Plugins>(stored, SCHEMA)?.data,
-        None => Plugins { quick: args.quick, ..Plugins::default() },
+    let stored = args.keep.as_ref().map(|file| super::read::<Plugins>(file, SCHEMA)).transpose()?;
+    let (mut data, kept) = match stored {
+        Some(stored) => (stored.data, Some(stored.machine)),
+        None => (Plugins { quick: args.quick, ..Plugins::default() }, None),
     };
     if data.quick != args.quick {
         let why = "the result for --keep was made with another size of the experiment";
@@ -93,7 +94,12 @@ pub(super) fn run(args: &Args) -> Result {
         Lab::builder("plugins").build()?.close()?;
     }
     until_interrupted(|| parts.iter().try_for_each(|part| part.carry_out(&mut data)))?;
-    let report = envelope.report(SCHEMA, data)?;
+    let mut report = envelope.report(SCHEMA, data)?;
+    // Only these parts depend on the machine. If they are kept, so is their machine.
+    let timed = parts.iter().any(|part| matches!(part, Part::Costs | Part::RealTime));
+    if let Some(machine) = kept.filter(|_| !timed) {
+        report.machine = machine;
+    }
     report.write_compact(args.out.join("result.json"))?;
     tell(args, &report)
 }
