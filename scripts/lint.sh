@@ -42,6 +42,8 @@ cargo clippy --release -p equic-transport -p equic-quic --no-default-features --
 # With the crypto provider ring only. The suite `beside:ring` in scripts/test.sh runs this build.
 cargo clippy --release -p equic-transport -p equic-quic --no-default-features --features \
 	equic-transport/ring,equic-quic/ring --lib -- -D warnings
+# The two commands as `make demo` builds them, without benchmarks and experiments.
+cargo clippy --release -p equic-cli -p equic-lab-cli --no-default-features -- -D warnings
 (cd sim && cargo clippy --release --locked --features png --all-targets -- -D warnings)
 (cd prove && cargo clippy --release --locked --all-targets -- -D warnings)
 # libequic_vm is left out, because its documentation is its header. Its page would also replace that

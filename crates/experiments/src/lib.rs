@@ -39,6 +39,7 @@ pub mod identity;
 #[cfg_attr(not(feature = "all"), allow(dead_code))]
 mod part;
 pub mod product;
+#[cfg(feature = "all")]
 pub mod reproduce;
 #[cfg(feature = "all")]
 pub mod simulator;
