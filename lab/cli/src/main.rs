@@ -29,8 +29,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use equic_command::manual::{self, Manual};
 use equic_command::start;
+use equic_command::trust;
 #[cfg(feature = "all")]
-use equic_command::{exchange, quic, trust};
+use equic_command::{exchange, quic};
 #[cfg(feature = "all")]
 use equic_console::envelope;
 use equic_console::{failure, output, signals};
