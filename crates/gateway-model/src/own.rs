@@ -1,6 +1,6 @@
 //! The host's own addresses. They decide which packets pass through to other hosts (policy.md
 //! section 1, "Packets that pass through"), and which senders the gateway may answer (section 8,
-//! "Who is answered").
+//! "When it answers").
 
 use super::frame::Datagram;
 use super::judge::is_group;

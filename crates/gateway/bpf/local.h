@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Finds out whether a packet is for this host (docs/policy.md s.1, "Packets that pass through", and
- * s.8, "Who is answered"). User space stores the host's addresses, and the time until which they
+ * s.8, "When it answers"). User space stores the host's addresses, and the time until which they
  * are valid. */
 #ifndef EQUIC_LOCAL_H
 #define EQUIC_LOCAL_H

@@ -1,5 +1,5 @@
 //! Reads the addresses of this host from the kernel, and stores them for the XDP program
-//! (docs/policy.md s.8, "Who is answered").
+//! (docs/policy.md s.8, "When it answers").
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;

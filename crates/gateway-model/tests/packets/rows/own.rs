@@ -1,4 +1,4 @@
-//! Tests of the host's own addresses: policy.md section 8, "Who is answered", and section 1,
+//! Tests of the host's own addresses: policy.md section 8, "When it answers", and section 1,
 //! "Packets that pass through".
 
 use super::ids::KNOWN;
