@@ -80,9 +80,9 @@ mod sync;
 mod sys;
 
 pub use config::{
-    BanConfig, Config, ConfigError, Fragments, GatewayConfig, Key, ListFile, Listen, Mode,
-    OverrideConfig, Policy, Problem, Proof, Retry, ServiceConfig, Setting, SettingValue,
-    SocketConfig, Versions, parse_list, parse_prefix, read_list,
+    BanConfig, Config, ConfigError, Fragments, GatewayConfig, Key, Listen, Mode, OverrideConfig,
+    Policy, Problem, Proof, Retry, ServiceConfig, Setting, SettingValue, SocketConfig, Versions,
+    parse_list, parse_prefix, read_list,
 };
 pub use control::{
     Adaptive, AuditEntry, BanTotals, Capture, CaptureFilter, CapturedPacket, Change, Condition,

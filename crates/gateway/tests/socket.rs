@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use equic_gateway::{
-    Action, Config, Control, Error, Gateway, ID_FORMAT, JoinedServer, Ledger, LedgerStatus,
-    JoinOptions, ObjectSource, OverrideConfig, SocketConfig, SocketHost, TokenCheck,
+    Action, Config, Control, Error, Gateway, ID_FORMAT, JoinOptions, JoinedServer, Ledger,
+    LedgerStatus, ObjectSource, OverrideConfig, SocketConfig, SocketHost, TokenCheck,
 };
 use equic_token::IdFormat;
 use nix::sys::socket::{

@@ -234,7 +234,9 @@ mod tests {
     #[test]
     fn messages_come_back_as_they_were() {
         let all = [TokenCheck::None, TokenCheck::GatewayKeys, TokenCheck::OwnKeys];
-        for keys in all.into_iter().flat_map(|tokens| [false, true].map(|ids| KeyUse { tokens, ids })) {
+        for keys in
+            all.into_iter().flat_map(|tokens| [false, true].map(|ids| KeyUse { tokens, ids }))
+        {
             for at in [None, Some("192.0.2.1:443"), Some("[::]:8443")] {
                 let listens = at.map(|at| at.parse().expect("an address"));
                 let request = Request { ledger: 77, name: "a server".to_owned(), keys, listens };

@@ -2,7 +2,8 @@
 //! known to be dead may get them, whichever process manages the gateway.
 
 use equic_gateway::{
-    Action, Config, Control, Gateway, ID_FORMAT, JoinOptions, Listen, LoadOptions, Reason, TokenCheck,
+    Action, Config, Control, Gateway, ID_FORMAT, JoinOptions, Listen, LoadOptions, Reason,
+    TokenCheck,
 };
 use equic_token::{IdFormat, IdGenerator};
 
