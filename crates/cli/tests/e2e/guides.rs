@@ -243,7 +243,6 @@ fn guide_to_operation() {
     guide.starts_line("equic gateway run --config equic.toml", GATEWAY);
     guide.types("equic gateway check");
     guide.types("equic gateway reload");
-    guide.types("equic gateway set --save");
     guide.end();
 }
 
