@@ -179,8 +179,9 @@ vm-random: setup #lab run random bytecode on both engines of equic-vm (CASES=100
 test-multipath: setup #lab test the transport on 10,000 random networks with two bad paths
 	@EQUIC_CASES=10000 $(CARGO) test --release --quiet -p equic-transport --lib two_bad_paths
 
-bench-operations: setup #lab measure the cost of replaceable operations while no plugin replaces any
-	@scripts/bench-operations.sh $(BENCH)
+bench-operations: setup #lab measure the cost of a call of an operation: without a hook, with a hook, with bytecode
+	@$(CARGO) bench --quiet -p equic-transport --bench operations -- $(BENCH)
+	@$(CARGO) bench --quiet -p equic-plugin-kit --bench calls
 
 .PHONY: profile-transport
 profile-transport: setup #lab count the instructions for each packet by function, with valgrind

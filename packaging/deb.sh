@@ -97,7 +97,7 @@ install -m 755 packaging/debian/postinst packaging/debian/prerm packaging/debian
 libraries=$(depends equic "$root"/usr/bin/* "$root$libdir/libequic.so.$version")
 build equic <<END
 Depends: $libraries
-Suggests: equic-lab, clang (>= 1:16), libelf-dev, zlib1g-dev
+Suggests: equic-lab, clang (>= 1:16), libelf-dev, python3, zlib1g-dev
 Description: XDP gateway for QUIC servers
  eQUIC drops abusive traffic to QUIC servers in the kernel, before the network
  stack sees it: quotas of simultaneous connections, rates of new connections,

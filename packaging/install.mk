@@ -63,7 +63,7 @@ man: is-built ## write the man pages to out/man
 # in the target folder keep them.
 install: is-built ## install command, library, man pages, completions and service (DESTDIR, PREFIX)
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(MANDIR)/man1 $(DOCDIR) $(UNITDIR) \
-		$(BASHDIR) $(ZSHDIR) $(FISHDIR) $(SYSCONFDIR)/equic)
+		$(BASHDIR) $(ZSHDIR) $(FISHDIR) $(DATADIR)/equic $(SYSCONFDIR)/equic)
 	install -s -m 755 $(COMMAND) $(prove) $(DESTDIR)$(BINDIR)/
 	$(capi) install
 	install -m 644 $(addprefix plugins/sdk/,$(sdk)) $(DESTDIR)$(INCLUDEDIR)/
@@ -72,6 +72,7 @@ install: is-built ## install command, library, man pages, completions and servic
 		install -m 644 plugins/$$plugin/$$plugin.c plugins/$$plugin/plugin.toml \
 			$(DESTDIR)$(DATADIR)/equic/plugins/$$plugin/ || exit 1; \
 	done
+	install -m 755 scripts/prefixes-of $(DESTDIR)$(DATADIR)/equic/
 	umask 022; $(built)/equic man --out $(DESTDIR)$(MANDIR)/man1
 	umask 022; $(built)/equic completions bash >$(DESTDIR)$(BASHDIR)/equic
 	umask 022; $(built)/equic completions zsh >$(DESTDIR)$(ZSHDIR)/_equic
@@ -100,6 +101,7 @@ uninstall: ## remove the files of `make install`, except the configuration
 	rm -f $(DESTDIR)$(MANDIR)/man1/equic.1 $(addprefix $(DESTDIR)$(MANDIR)/man1/equic-,$(addsuffix .1,$(groups)) \
 		$(addsuffix -*.1,$(groups)))
 	rm -rf $(DESTDIR)$(DATADIR)/equic/plugins
+	rm -f $(DESTDIR)$(DATADIR)/equic/prefixes-of
 	rm -f $(addprefix $(DESTDIR)$(DOCDIR)/,$(notdir $(docs)) $(pages) $(dashboards))
 	for folder in $(addprefix $(DESTDIR)$(DOCDIR)/,$(sort $(dir $(pages) $(dashboards)))) $(DESTDIR)$(DOCDIR) \
 		$(DESTDIR)$(DATADIR)/equic; do \

@@ -69,6 +69,7 @@ installs_what_it_says() {
 		usr/local/lib/pkgconfig/equic.pc
 		usr/local/lib/systemd/system/equic-gateway.service
 		usr/local/share/bash-completion/completions/equic
+		usr/local/share/equic/prefixes-of
 		usr/local/share/fish/vendor_completions.d/equic.fish
 		usr/local/share/zsh/site-functions/_equic
 		usr/local/include/equic_operations.h

@@ -6,7 +6,7 @@
 // [Gateway.Attach]. It gets the [Service], and holds one [Guard] per connection, from the completed
 // handshake until the connection is closed:
 //
-//	gateway, err := equic.Join("eth0", "my server")
+//	gateway, err := equic.Join("eth0", "my server", equic.JoinOptions{})
 //	service, err := gateway.Service("")
 //	...
 //	guard, err := service.Opened(conn.RemoteAddr())
@@ -152,69 +152,71 @@ func OpenConfig(config string) (*Gateway, error) {
 	})
 }
 
+// TokenCheck is whether a server checks the tokens of a gateway's Retry packets ([Ring.Verify]), and
+// with which keys.
+type TokenCheck int
+
+const (
+	// TokenCheckNone means that the server does not check tokens.
+	TokenCheckNone TokenCheck = C.EQUIC_TOKEN_CHECK_NONE
+	// TokenCheckGatewayKeys means that the server checks tokens with the gateway's key ring
+	// ([Gateway.Ring]).
+	TokenCheckGatewayKeys TokenCheck = C.EQUIC_TOKEN_CHECK_GATEWAY_KEYS
+	// TokenCheckOwnKeys means that the server checks tokens with a ring from another source, for
+	// example a file.
+	TokenCheckOwnKeys TokenCheck = C.EQUIC_TOKEN_CHECK_OWN_KEYS
+)
+
+// JoinOptions are the options of [Join] and [Connect]. The zero value is for a server that neither
+// checks tokens nor issues IDs. The gateway refuses to enable Retry or check_ids while a server has
+// joined that does not support it, because clients of that server could not connect.
+type JoinOptions struct {
+	// TokenCheck says whether the server checks the tokens of the gateway's Retry packets.
+	TokenCheck TokenCheck
+	// IssueIDs means that the server creates all its connection IDs with the gateway's key ring
+	// ([Gateway.ConnectionIDs]). The gateway may check them (check_ids).
+	IssueIDs bool
+	// OnEvent is called with each event of the joined gateway and a line for a log, by a thread of
+	// the library. It must not close the gateway. If it is nil, events are logged as warnings of the
+	// default [slog.Logger].
+	OnEvent func(JoinEvent, string)
+}
+
+func (o JoinOptions) native() C.equic_join_options {
+	var native C.equic_join_options
+	C.equic_join_options_init(&native, C.sizeof_equic_join_options)
+	native.token_check = C.int(o.TokenCheck)
+	if o.IssueIDs {
+		native.issue_ids = 1
+	}
+	return native
+}
+
 // Join joins a gateway of another process. selector is an interface, the gateway's name or the ID
 // of its program. With an empty selector, there must be exactly one gateway. name identifies this
 // process in `equic gateway status`. If it is empty, the process ID is used. Needs CAP_SYS_ADMIN.
 //
 // When that gateway ends, the library joins the next one automatically, and reports all open
-// connections to it. Both events are logged as warnings of the default [slog.Logger]. [JoinWith]
-// passes them to a function instead.
-func Join(selector, name string) (*Gateway, error) {
-	return JoinWith(selector, name, nil)
-}
-
-// JoinWith is like [Join]. It calls tell with each event of the joined gateway and a line for a
-// log. The call comes from a thread of the library, and tell must not close the gateway. If tell is
-// nil, events are logged as with [Join].
-func JoinWith(selector, name string, tell func(JoinEvent, string)) (*Gateway, error) {
-	return JoinChecking(selector, name, TokenKeysNone, tell)
-}
-
-// TokenKeys is how a server handles the tokens of a gateway's Retry packets, and how it creates its
-// connection IDs.
-type TokenKeys int
-
-const (
-	// TokenKeysNone means that the server does not check tokens.
-	TokenKeysNone TokenKeys = C.EQUIC_TOKEN_KEYS_NONE
-	// TokenKeysTake means that the server gets the gateway's key ring ([Gateway.Ring]) and checks
-	// tokens.
-	TokenKeysTake TokenKeys = C.EQUIC_TOKEN_KEYS_TAKE
-	// TokenKeysOwn means that the server checks tokens with a ring from another source, for example a
-	// file.
-	TokenKeysOwn TokenKeys = C.EQUIC_TOKEN_KEYS_OWN
-	// TokenKeysTakeForIDs means that the server gets the ring, checks tokens, and creates all its
-	// connection IDs with the ring ([Gateway.ConnectionIDs]). The gateway may check the IDs
-	// (check_ids).
-	TokenKeysTakeForIDs TokenKeys = C.EQUIC_TOKEN_KEYS_TAKE_FOR_IDS
-	// TokenKeysIDsOnly means that the server gets the ring and creates all its connection IDs with it,
-	// but does not check tokens. It is for QUIC stacks with their own tokens.
-	TokenKeysIDsOnly TokenKeys = C.EQUIC_TOKEN_KEYS_IDS_ONLY
-)
-
-// JoinChecking is like [JoinWith], for a server that checks the tokens of the gateway's Retry
-// packets, or creates its connection IDs with the gateway's keys. The gateway refuses to enable
-// Retry or check_ids while a server has joined that does not support it, because clients of that
-// server could not connect.
-func JoinChecking(selector, name string, keys TokenKeys, tell func(JoinEvent, string)) (*Gateway, error) {
+// connections to it ([JoinOptions.OnEvent]).
+func Join(selector, name string, options JoinOptions) (*Gateway, error) {
 	var texts texts
 	defer texts.free()
-	which, who := texts.add(selector), texts.add(name)
-	return followed(tell, func(handle **C.equic_gateway) C.enum_equic_error {
-		return C.equic_gateway_join_checking(which, who, C.int(keys), handle)
+	which, who, native := texts.add(selector), texts.add(name), options.native()
+	return followed(options.OnEvent, func(handle **C.equic_gateway) C.enum_equic_error {
+		return C.equic_gateway_join(which, who, &native, handle)
 	})
 }
 
-// ConnectChecking joins the gateway at a Unix socket (`equic gateway run --socket PATH`). It needs
-// no privileges. Settings, lists and counters are not available. Otherwise it is like
-// [JoinChecking]. The gateway gives its key ring only to users who may serve all its services.
-// Other users join without it.
-func ConnectChecking(path, name string, keys TokenKeys, tell func(JoinEvent, string)) (*Gateway, error) {
+// Connect joins the gateway at a Unix socket (`equic gateway run --socket PATH`). It needs no
+// privileges. Settings, lists and counters are not available. Otherwise it is like [Join]. The
+// gateway gives its key ring only to users who may serve all its services. Other users join without
+// it.
+func Connect(path, name string, options JoinOptions) (*Gateway, error) {
 	var texts texts
 	defer texts.free()
-	where, who := texts.add(path), texts.add(name)
-	return followed(tell, func(handle **C.equic_gateway) C.enum_equic_error {
-		return C.equic_gateway_connect_checking(where, who, C.int(keys), handle)
+	where, who, native := texts.add(path), texts.add(name), options.native()
+	return followed(options.OnEvent, func(handle **C.equic_gateway) C.enum_equic_error {
+		return C.equic_gateway_connect(where, who, &native, handle)
 	})
 }
 

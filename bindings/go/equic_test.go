@@ -175,7 +175,7 @@ func TestProgramIsAttached(t *testing.T) {
 
 func TestJoin(t *testing.T) {
 	owner, _ := gateway(t)
-	joined, err := Join(fmt.Sprintf("go-%d", os.Getpid()), "another")
+	joined, err := Join(fmt.Sprintf("go-%d", os.Getpid()), "another", JoinOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,9 +201,8 @@ func TestServersTakeTheKeysAsTheyJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tell := func(JoinEvent, string) {}
 	name := fmt.Sprintf("go-%d", os.Getpid())
-	joined, err := JoinChecking(name, "checks", TokenKeysTake, tell)
+	joined, err := Join(name, "checks", JoinOptions{TokenCheck: TokenCheckGatewayKeys, OnEvent: ignore})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,20 +221,27 @@ func TestServersTakeTheKeysAsTheyJoin(t *testing.T) {
 	if _, err := taken.Verify(udp("192.0.2.1:4711"), retried, token); !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
-	for _, keys := range []TokenKeys{TokenKeysNone, TokenKeysOwn} {
-		joined, err := JoinChecking(name, "", keys, tell)
+	for _, check := range []TokenCheck{TokenCheckNone, TokenCheckOwnKeys} {
+		joined, err := Join(name, "", JoinOptions{TokenCheck: check, OnEvent: ignore})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := joined.Ring(); !errors.Is(err, ErrNotFound) {
-			t.Error(keys, err)
+			t.Error(check, err)
 		}
 		joined.Close()
 	}
-	if _, err := ConnectChecking("/nonexistent/equic.sock", "", TokenKeysTake, tell); !errors.Is(err, ErrNoGateway) {
+	if _, err := Join(name, "", JoinOptions{TokenCheck: 3}); !errors.Is(err, ErrInvalidArgument) {
+		t.Error(err)
+	}
+	options := JoinOptions{TokenCheck: TokenCheckGatewayKeys}
+	if _, err := Connect("/nonexistent/equic.sock", "", options); !errors.Is(err, ErrNoGateway) {
 		t.Error(err)
 	}
 }
+
+// ignore is for events that a test does not wait for.
+func ignore(JoinEvent, string) {}
 
 func TestIDsAreTheGateways(t *testing.T) {
 	owner, _ := gateway(t)
@@ -244,10 +250,9 @@ func TestIDsAreTheGateways(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tell := func(JoinEvent, string) {}
 	name := fmt.Sprintf("go-%d", os.Getpid())
-	for _, keys := range []TokenKeys{TokenKeysTakeForIDs, TokenKeysIDsOnly} {
-		joined, err := JoinChecking(name, "makes", keys, tell)
+	for _, check := range []TokenCheck{TokenCheckNone, TokenCheckGatewayKeys, TokenCheckOwnKeys} {
+		joined, err := Join(name, "makes", JoinOptions{TokenCheck: check, IssueIDs: true, OnEvent: ignore})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -278,7 +283,7 @@ func TestIDsAreTheGateways(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	joined, err := JoinChecking(name, "", TokenKeysNone, tell)
+	joined, err := Join(name, "", JoinOptions{OnEvent: ignore})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +315,7 @@ func TestErrors(t *testing.T) {
 	if _, err := service.Counter("nonsense"); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "nonsense") {
 		t.Error(err)
 	}
-	if _, err := Join("no such gateway", ""); !errors.Is(err, ErrNoGateway) {
+	if _, err := Join("no such gateway", "", JoinOptions{}); !errors.Is(err, ErrNoGateway) {
 		t.Error(err)
 	}
 	var failure *Error

@@ -37,7 +37,7 @@ func newConnectionIDs(handle *C.equic_ids, length int) *ConnectionIDs {
 }
 
 // ConnectionIDs returns a generator of IDs that the gateway can check (check_ids). The server must
-// have joined with [TokenKeysTakeForIDs] or [TokenKeysIDsOnly], and must create all its IDs with
+// have joined with [JoinOptions.IssueIDs], and must create all its IDs with
 // it. Each ID is created with the current key of the gateway, or of the next gateway after that one
 // is joined. It contains the slot of the process ([Gateway.Slot]) and instance, with which the
 // caller distinguishes its sockets. Returns [ErrNotFound] as [Gateway.Ring] does.

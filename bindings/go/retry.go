@@ -56,9 +56,9 @@ func ReadRing(content []byte) (*Ring, error) {
 }
 
 // Ring returns the key ring of a gateway that this process has loaded, or has joined with
-// [TokenKeysTake] or [TokenKeysTakeForIDs]. Each call uses the current keys of the gateway, until
-// the gateway is closed. Returns [ErrNotFound] if this process joined without asking for the ring,
-// or if the gateway did not give it.
+// [TokenCheckGatewayKeys] or [JoinOptions.IssueIDs]. Each call uses the current keys of the gateway,
+// until the gateway is closed. Returns [ErrNotFound] if this process joined without asking for the
+// ring, or if the gateway did not give it.
 func (g *Gateway) Ring() (*Ring, error) {
 	g.lock.RLock()
 	defer g.lock.RUnlock()

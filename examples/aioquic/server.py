@@ -143,7 +143,8 @@ def configuration() -> QuicConfiguration:
 
 async def main(port: int, gateway: str) -> None:
     global service  # eQUIC
-    joined = equic.join(gateway, "aioquic", keys=equic.TokenKeys.TAKE_FOR_IDS)  # eQUIC
+    check = equic.TokenCheck.GATEWAY_KEYS  # eQUIC Retry
+    joined = equic.join(gateway, "aioquic", token_check=check, issue_ids=True)  # eQUIC
     service = joined.service()  # eQUIC
     Server.tokens = Tokens(joined.ring())  # eQUIC Retry
     Connection.ids = joined.connection_ids()  # eQUIC IDs

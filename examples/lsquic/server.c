@@ -276,16 +276,19 @@ int main(int argc, char **argv)
 	struct lsquic_engine_api api = {0};
 	struct sockaddr_in6 local;
 	lsquic_engine_t *engine;
-	equic_gateway *gateway; /* eQUIC */
-	equic_ids *ids;		/* eQUIC IDs */
+	equic_join_options options; /* eQUIC */
+	equic_gateway *gateway;	    /* eQUIC */
+	equic_ids *ids;		    /* eQUIC IDs */
 	int socket_fd;
 
 	if (argc != 5) {
 		fprintf(stderr, "usage: serve-lsquic PORT GATEWAY CERTIFICATE KEY\n");
 		return 2;
 	}
+	equic_join_options_init(&options, sizeof(options)); /* eQUIC */
+	options.issue_ids = 1;				    /* eQUIC IDs */
 	/* -- eQUIC: joins a running gateway, which outlives this server. */
-	if (equic_gateway_join_checking(argv[2], "lsquic", EQUIC_TOKEN_KEYS_IDS_ONLY, &gateway) ||
+	if (equic_gateway_join(argv[2], "lsquic", &options, &gateway) ||
 	    equic_gateway_ids(gateway, 0, &ids) || equic_gateway_service(gateway, NULL, &service)) {
 		fprintf(stderr, "serve-lsquic: %s\n", equic_last_error_message());
 		return 1;

@@ -73,15 +73,18 @@ int main(int argc, char **argv)
 	const struct server_callbacks callbacks = {
 		on_new_conn, on_conn_moved, on_conn_closed, on_token, on_new_id, /* eQUIC IDs */
 	};
-	equic_gateway *gateway; /* eQUIC */
+	equic_join_options options; /* eQUIC */
+	equic_gateway *gateway;	    /* eQUIC */
 
 	if (argc != 3) {
 		fprintf(stderr, "usage: serve-ngtcp2 PORT GATEWAY\n");
 		return 2;
 	}
+	equic_join_options_init(&options, sizeof(options));   /* eQUIC */
+	options.token_check = EQUIC_TOKEN_CHECK_GATEWAY_KEYS; /* eQUIC Retry */
+	options.issue_ids = 1;				      /* eQUIC IDs */
 	/* -- eQUIC: joins a running gateway, which outlives this server. */
-	if (equic_gateway_join_checking(argv[2], "ngtcp2", EQUIC_TOKEN_KEYS_TAKE_FOR_IDS,
-					&gateway) ||
+	if (equic_gateway_join(argv[2], "ngtcp2", &options, &gateway) ||
 	    equic_gateway_ring(gateway, &ring) || equic_gateway_ids(gateway, 0, &ids) ||
 	    equic_gateway_service(gateway, NULL, &service)) {
 		fprintf(stderr, "serve-ngtcp2: %s\n", equic_last_error_message());

@@ -211,14 +211,17 @@ int main(int argc, char **argv)
 {
 	picoquic_packet_loop_param_t loop = {0};
 	picoquic_quic_t *server;
-	equic_gateway *gateway; /* eQUIC */
+	equic_join_options options; /* eQUIC */
+	equic_gateway *gateway;	    /* eQUIC */
 
 	if (argc != 5) {
 		fprintf(stderr, "usage: serve-picoquic PORT GATEWAY CERTIFICATE KEY\n");
 		return 2;
 	}
+	equic_join_options_init(&options, sizeof(options)); /* eQUIC */
+	options.issue_ids = 1;				    /* eQUIC IDs */
 	/* -- eQUIC: joins a running gateway, which outlives this server. */
-	if (equic_gateway_join_checking(argv[2], "picoquic", EQUIC_TOKEN_KEYS_IDS_ONLY, &gateway) ||
+	if (equic_gateway_join(argv[2], "picoquic", &options, &gateway) ||
 	    equic_gateway_ids(gateway, 0, &ids) || equic_gateway_service(gateway, NULL, &service)) {
 		fprintf(stderr, "serve-picoquic: %s\n", equic_last_error_message());
 		return 1;

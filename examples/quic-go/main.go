@@ -41,7 +41,7 @@ func main() {
 func serve(port, selector string) error {
 	// -- eQUIC: joins the gateway, which can check connection IDs. A source at its limit is refused
 	// before the handshake.
-	gateway, err := equic.JoinChecking(selector, "quic-go", equic.TokenKeysIDsOnly, nil)
+	gateway, err := equic.Join(selector, "quic-go", equic.JoinOptions{IssueIDs: true})
 	if err != nil {
 		return err
 	}

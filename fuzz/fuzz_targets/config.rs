@@ -3,7 +3,7 @@
 #![no_main]
 
 use equic_gateway::{
-    Config, ConfigError, ListFile, Rate, config::parse_prefix, parse_list, quantity::parse_duration,
+    Config, ConfigError, Rate, config::parse_prefix, parse_list, quantity::parse_duration,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -16,7 +16,6 @@ fuzz_target!(|text: &str| {
         Ok(list) => assert!(list.len() <= text.lines().count(), "an entry a line"),
         Err(error) => places_are_in(text, &error),
     }
-    tables(text);
     if let Ok(rate) = text.parse::<Rate>() {
         let _ = rate.to_abi();
         assert_eq!(rate.to_string().parse::<Rate>(), Ok(rate), "a rate reads back as written");
@@ -24,18 +23,6 @@ fuzz_target!(|text: &str| {
     let _ = parse_duration(text);
     let _ = parse_prefix(text);
 });
-
-/// Parses the text as a table of prefixes: first without a table of countries, and then with the
-/// same text as that table.
-fn tables(text: &str) {
-    let list =
-        ListFile { asn: vec![0, 64_500], country: vec!["DE".to_owned()], ..ListFile::default() };
-    for locations in [None, Some(text.as_bytes())] {
-        if let Err(error) = list.parse(text.as_bytes(), locations) {
-            places_are_in(text, &error);
-        }
-    }
-}
 
 /// Checks that every problem in the error has a position inside the text.
 fn places_are_in(text: &str, error: &ConfigError) {

@@ -17,7 +17,7 @@ system calls. All functions may be called from any thread. A forked process must
   _ids.py: connection IDs; _library.py: the C functions and errors.
 """
 
-from ._gateway import Gateway, JoinEvent, Mode, Policy, TokenKeys, connect, join, load, load_config
+from ._gateway import Gateway, JoinEvent, Mode, Policy, TokenCheck, connect, join, load, load_config
 from ._ids import ID_LENGTH, ConnectionIds
 from ._library import Code, Error, version
 from ._retry import Clock, RetryProof, Ring
@@ -39,7 +39,7 @@ __all__ = [
     "RetryProof",
     "Ring",
     "Service",
-    "TokenKeys",
+    "TokenCheck",
     "connect",
     "join",
     "load",

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from ._ids import ConnectionIds
-from ._library import Code, Error, JoinCallback, Options, library, optional
+from ._library import Code, Error, JoinCallback, NativeJoinOptions, Options, library, optional
 from ._retry import Ring
 from ._service import Service
 
@@ -46,22 +46,16 @@ class Mode(enum.IntEnum):
     GENERIC = 3
 
 
-class TokenKeys(enum.IntEnum):
-    """How a server handles the tokens of a gateway's Retry packets, and how it creates its connection
-    IDs."""
+class TokenCheck(enum.IntEnum):
+    """Whether a server checks the tokens of a gateway's Retry packets (Ring.verify), and with which
+    keys."""
 
     NONE = 0
     """The server does not check tokens."""
-    TAKE = 1
-    """The server gets the gateway's key ring (Gateway.ring) and checks tokens."""
-    OWN = 2
+    GATEWAY_KEYS = 1
+    """The server checks tokens with the gateway's key ring (Gateway.ring)."""
+    OWN_KEYS = 2
     """The server checks tokens with a ring from another source, for example a file."""
-    TAKE_FOR_IDS = 3
-    """The server gets the ring, checks tokens, and creates all its connection IDs with the ring
-    (Gateway.connection_ids). The gateway may check the IDs (check_ids)."""
-    IDS_ONLY = 4
-    """The server gets the ring and creates all its connection IDs with it, but does not check tokens.
-    This is for QUIC stacks with their own tokens."""
 
 
 def load(
@@ -104,8 +98,10 @@ def load_config(text: str) -> Gateway:
 def join(
     selector: str | None = None,
     name: str | None = None,
+    *,
+    token_check: TokenCheck = TokenCheck.NONE,
+    issue_ids: bool = False,
     on_event: Callable[[JoinEvent, str], None] | None = None,
-    keys: TokenKeys = TokenKeys.NONE,
 ) -> Gateway:
     """Joins a gateway of another process. `selector` is an interface, the gateway's name or the ID of
     its program. With None, there must be exactly one gateway. `name` identifies this process in
@@ -116,26 +112,39 @@ def join(
     library. `on_event` must not close the gateway. Without it, events are warnings of the logger
     "equic".
 
-    `keys` declares whether this server checks the tokens of the gateway's Retry packets, and whether
-    it creates its connection IDs with the gateway's keys. The gateway refuses to enable Retry or
-    check_ids while a server has joined that does not support it, because clients of that server
-    could not connect.
+    `token_check` declares whether this server checks the tokens of the gateway's Retry packets.
+    `issue_ids` declares that it creates all its connection IDs with the gateway's key ring
+    (Gateway.connection_ids), so that the gateway may check them (check_ids). The gateway refuses to
+    enable Retry or check_ids while a server has joined that does not support it, because clients of
+    that server could not connect.
     """
-    made = _made(library.equic_gateway_join_checking, optional(selector), optional(name), keys)
+    options = _join_options(token_check, issue_ids)
+    made = _made(library.equic_gateway_join, optional(selector), optional(name), byref(options))
     return _followed(made, on_event)
 
 
 def connect(
     path: str,
     name: str | None = None,
+    *,
+    token_check: TokenCheck = TokenCheck.NONE,
+    issue_ids: bool = False,
     on_event: Callable[[JoinEvent, str], None] | None = None,
-    keys: TokenKeys = TokenKeys.NONE,
 ) -> Gateway:
     """Joins the gateway at a Unix socket (`equic gateway run --socket PATH`). It needs no privileges.
     Settings, lists and counters are not available. Otherwise it is like `join`. The gateway gives its
     key ring only to users who may serve all its services. Other users join without it."""
-    made = _made(library.equic_gateway_connect_checking, path.encode(), optional(name), keys)
+    options = _join_options(token_check, issue_ids)
+    made = _made(library.equic_gateway_connect, path.encode(), optional(name), byref(options))
     return _followed(made, on_event)
+
+
+def _join_options(token_check: TokenCheck, issue_ids: bool) -> NativeJoinOptions:
+    options = NativeJoinOptions()
+    library.equic_join_options_init(byref(options), sizeof(options))
+    options.token_check = token_check
+    options.issue_ids = issue_ids
+    return options
 
 
 def _followed(gateway: Gateway, on_event: Callable[[JoinEvent, str], None] | None) -> Gateway:
@@ -198,7 +207,7 @@ class Gateway:
 
     def ring(self) -> Ring:
         """Returns the key ring of a gateway that this process has loaded, or has joined with
-        TokenKeys.TAKE or TAKE_FOR_IDS. Each call uses the current keys of the gateway, until the
+        TokenCheck.GATEWAY_KEYS or issue_ids. Each call uses the current keys of the gateway, until the
         gateway is closed.
 
         Raises Error with Code.NOT_FOUND if this process joined without asking for the ring, or if the
@@ -210,10 +219,10 @@ class Gateway:
 
     def connection_ids(self, instance: int = 0) -> ConnectionIds:
         """Returns a generator of connection IDs that the gateway can check (check_ids). The server must
-        have joined with TokenKeys.TAKE_FOR_IDS or IDS_ONLY, and must create all its IDs with it. Each
-        ID is created with the current key of the gateway, or of the next gateway after that one is
-        joined. It contains the slot of the process (`slot`) and `instance`, from 0 to 255, with which
-        the caller distinguishes its sockets.
+        have joined with issue_ids, and must create all its IDs with it. Each ID is created with the
+        current key of the gateway, or of the next gateway after that one is joined. It contains the
+        slot of the process (`slot`) and `instance`, from 0 to 255, with which the caller distinguishes
+        its sockets.
 
         Raises Error with Code.NOT_FOUND as `ring` does.
         """

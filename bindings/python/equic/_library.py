@@ -75,6 +75,12 @@ class Options(ctypes.Structure):
     ]
 
 
+class NativeJoinOptions(ctypes.Structure):
+    """The struct equic_join_options."""
+
+    _fields_ = [("size", c_size_t), ("token_check", c_int), ("issue_ids", c_int)]
+
+
 class NativeCounts(ctypes.Structure):
     """The struct equic_counts."""
 
@@ -100,14 +106,16 @@ JoinCallback = ctypes.CFUNCTYPE(None, c_int, c_char_p, c_void_p)
 _handle = c_void_p
 _peer = (c_char_p, c_uint32)
 _bytes = (c_char_p, c_size_t)
+_join = (c_char_p, c_char_p, POINTER(NativeJoinOptions), POINTER(_handle))
 _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "equic_version": (c_char_p, ()),
     "equic_last_error_message": (c_char_p, ()),
     "equic_options_init": ("error", (POINTER(Options), c_size_t)),
     "equic_gateway_open": ("error", (POINTER(Options), POINTER(_handle))),
     "equic_gateway_open_config": ("error", (c_char_p, POINTER(_handle))),
-    "equic_gateway_join_checking": ("error", (c_char_p, c_char_p, c_int, POINTER(_handle))),
-    "equic_gateway_connect_checking": ("error", (c_char_p, c_char_p, c_int, POINTER(_handle))),
+    "equic_join_options_init": ("error", (POINTER(NativeJoinOptions), c_size_t)),
+    "equic_gateway_join": ("error", _join),
+    "equic_gateway_connect": ("error", _join),
     "equic_gateway_ring": ("error", (_handle, POINTER(_handle))),
     "equic_gateway_ids": ("error", (_handle, c_uint8, POINTER(_handle))),
     "equic_gateway_slot": ("error", (_handle, POINTER(c_uint32))),
@@ -184,4 +192,4 @@ def optional(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
-__all__ = ["Code", "Error", "JoinCallback", "NativeCounts", "NativeRetryProof", "Options", "byref", "library", "optional", "version"]
+__all__ = ["Code", "Error", "JoinCallback", "NativeCounts", "NativeJoinOptions", "NativeRetryProof", "Options", "byref", "library", "optional", "version"]

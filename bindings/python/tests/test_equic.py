@@ -88,7 +88,7 @@ class Program(Case):
 
     def test_servers_take_the_keys_as_they_join(self) -> None:
         token = self.gateway.ring().seal(("192.0.2.1", 4711), b"original1", b"retried.")
-        with equic.join(NAME, "checks", keys=equic.TokenKeys.TAKE) as joined:
+        with equic.join(NAME, "checks", token_check=equic.TokenCheck.GATEWAY_KEYS) as joined:
             ring = joined.ring()
             proof = ring.verify(("192.0.2.1", 4711), b"retried.", token)
             self.assertEqual(proof, (b"original1", b"retried."))
@@ -96,8 +96,8 @@ class Program(Case):
                 ring.verify(("192.0.2.2", 4711), b"retried.", token)
         with self.failing(equic.Code.CLOSED):
             ring.verify(("192.0.2.1", 4711), b"retried.", token)
-        for keys in (equic.TokenKeys.NONE, equic.TokenKeys.OWN):
-            with equic.join(NAME, keys=keys) as joined:
+        for check in (equic.TokenCheck.NONE, equic.TokenCheck.OWN_KEYS):
+            with equic.join(NAME, token_check=check) as joined:
                 with self.failing(equic.Code.NOT_FOUND):
                     joined.ring()
                 with self.failing(equic.Code.NOT_FOUND):
@@ -105,8 +105,8 @@ class Program(Case):
 
     def test_ids_are_the_gateway_s(self) -> None:
         checker = equic.ConnectionIds(self.gateway.ring(), equic.ID_LENGTH, b"ab")
-        for keys in (equic.TokenKeys.TAKE_FOR_IDS, equic.TokenKeys.IDS_ONLY):
-            with equic.join(NAME, "makes", keys=keys) as joined:
+        for check in equic.TokenCheck:
+            with equic.join(NAME, "makes", token_check=check, issue_ids=True) as joined:
                 ids = joined.connection_ids(9)
                 made = ids.generate()
                 checker.check(made)
@@ -156,7 +156,7 @@ class Restarts(unittest.TestCase):
     def test_the_next_gateway_is_joined(self) -> None:
         first, channel = self.start()
         events: queue.Queue[tuple[equic.JoinEvent, str]] = queue.Queue()
-        with equic.join(NAME + "-other", "joined", lambda *event: events.put(event)) as joined:
+        with equic.join(NAME + "-other", "joined", on_event=lambda *event: events.put(event)) as joined:
             service = joined.service()
             guards = [service.opened(("127.0.0.1", number)) for number in (1, 2)]
             self.assertEqual(self.refused(channel, b"a"), 1)
@@ -198,6 +198,10 @@ class Errors(Case):
             self.service.counter("nonsense")
         with self.failing(equic.Code.NO_GATEWAY):
             equic.join("no such gateway")
+        with self.failing(equic.Code.INVALID_ARGUMENT):
+            equic.join(NAME, token_check=3)  # type: ignore[arg-type]
+        with self.failing(equic.Code.NO_GATEWAY):
+            equic.connect("/nonexistent/equic.sock", issue_ids=True)
         with self.failing(equic.Code.CONFIG):
             equic.load(new_per_source="many")
         self.gateway.close()

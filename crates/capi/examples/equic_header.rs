@@ -86,7 +86,10 @@ const TOP_OF_PROOF: &str = r#"/*
  * A server behind a gateway that sends Retry packets declares when it joins that it checks tokens,
  * and checks the token of every Initial packet that has one. The library handles the keys:
  *
- *        equic_gateway_join_checking("eth0", "server", EQUIC_TOKEN_KEYS_TAKE, &gateway);
+ *        equic_join_options options;
+ *        equic_join_options_init(&options, sizeof options);
+ *        options.token_check = EQUIC_TOKEN_CHECK_GATEWAY_KEYS;
+ *        equic_gateway_join("eth0", "server", &options, &gateway);
  *        equic_gateway_ring(gateway, &ring);
  *        ...
  *        equic_retry_verify(ring, peer, peer_len, dcid, dcid_len, token, token_len, &proof);
@@ -97,7 +100,8 @@ const TOP_OF_PROOF: &str = r#"/*
  * A server behind a gateway that checks connection IDs (check_ids) declares in the same way that it
  * supports this, and creates all its IDs with the gateway's keys:
  *
- *        equic_gateway_join_checking("eth0", "server", EQUIC_TOKEN_KEYS_TAKE_FOR_IDS, &gateway);
+ *        options.issue_ids = 1;
+ *        equic_gateway_join("eth0", "server", &options, &gateway);
  *        equic_gateway_ids(gateway, 0, &ids);
  *        ...
  *        equic_ids_generate(ids, id, EQUIC_ID_LENGTH);
@@ -178,7 +182,7 @@ fn main_header(folder: &Path, apart: Vec<String>) -> Result<Bindings, cbindgen::
         ..config(TOP, "EQUIC_H")
     };
     config.export.exclude = apart;
-    config.export.include = ["equic_policy", "equic_mode", "equic_join_event", "equic_token_keys"]
+    config.export.include = ["equic_policy", "equic_mode", "equic_join_event", "equic_token_check"]
         .map(str::to_owned)
         .to_vec();
     Builder::new().with_crate(folder).with_config(config).generate()

@@ -291,33 +291,23 @@ typedef enum equic_join_event {
 } equic_join_event;
 
 /**
- * How a server handles the tokens of a gateway's Retry packets, and how it creates its connection
- * IDs.
+ * Whether a server checks the tokens of a gateway's Retry packets (`equic_retry_verify`), and with
+ * which keys.
  */
-typedef enum equic_token_keys {
+typedef enum equic_token_check {
         /**
          * The server does not check tokens.
          */
-        EQUIC_TOKEN_KEYS_NONE = 0,
+        EQUIC_TOKEN_CHECK_NONE = 0,
         /**
-         * The server gets the gateway's key ring (`equic_gateway_ring`) and checks tokens.
+         * The server checks tokens with the gateway's key ring (`equic_gateway_ring`).
          */
-        EQUIC_TOKEN_KEYS_TAKE = 1,
+        EQUIC_TOKEN_CHECK_GATEWAY_KEYS = 1,
         /**
          * The server checks tokens with a ring from another source, for example a file.
          */
-        EQUIC_TOKEN_KEYS_OWN = 2,
-        /**
-         * The server gets the ring, checks tokens, and creates all its connection IDs with the ring
-         * (`equic_gateway_ids`). The gateway may check the IDs (check_ids).
-         */
-        EQUIC_TOKEN_KEYS_TAKE_FOR_IDS = 3,
-        /**
-         * The server gets the ring and creates all its connection IDs with it, but does not check
-         * tokens. For QUIC stacks with their own tokens.
-         */
-        EQUIC_TOKEN_KEYS_IDS_ONLY = 4,
-} equic_token_keys;
+        EQUIC_TOKEN_CHECK_OWN_KEYS = 2,
+} equic_token_check;
 
 /**
  * An open connection. It counts for its source until `equic_connection_closed`.
@@ -449,6 +439,30 @@ typedef struct equic_attachment {
          */
         char notice[256];
 } equic_attachment;
+
+/**
+ * Options of `equic_gateway_join` and `equic_gateway_connect`. The gateway refuses to enable Retry
+ * or check_ids while a server has joined that does not support it, because clients of that server
+ * could not connect.
+ *
+ * Call `equic_join_options_init` first. It sets the defaults, and `size`, so that programs built
+ * with an older header keep working.
+ */
+typedef struct equic_join_options {
+        /**
+         * sizeof(equic_join_options) of the caller.
+         */
+        size_t size;
+        /**
+         * An enum equic_token_check. The default is EQUIC_TOKEN_CHECK_NONE.
+         */
+        int token_check;
+        /**
+         * If not 0, the server creates all its connection IDs with the gateway's key ring
+         * (`equic_gateway_ids`), and the gateway may check them (check_ids). The default is 0.
+         */
+        int issue_ids;
+} equic_join_options;
 
 /**
  * Number of packets to one service with one reason, since the gateway was loaded.
@@ -625,60 +639,6 @@ enum equic_error equic_gateway_open_config(const char *toml, struct equic_gatewa
 enum equic_error equic_gateway_open_file(const char *path, struct equic_gateway **gateway);
 
 /**
- * Joins a gateway of another process, to report the connections of this process. The quota applies
- * to the sum over all processes. `selector` is an interface, the gateway's name or the ID of its
- * program. With NULL, there must be exactly one gateway. `name` identifies this process in
- * `equic gateway status`. With NULL, the process ID is used. Needs CAP_SYS_ADMIN to find the
- * gateway. Reporting needs no capabilities.
- *
- * When the gateway ends, the library joins the next one automatically, and reports all open
- * connections to it. Services and connections stay valid. The library finds the next gateway by
- * `selector` if that is an interface or a name, otherwise by the name and interface of the first
- * gateway. Finding it needs CAP_SYS_ADMIN again, so a program that drops this capability should
- * join through a socket. `equic_gateway_notify` reports these events.
- */
-enum equic_error equic_gateway_join(const char *selector,
-                                    const char *name,
-                                    struct equic_gateway **gateway);
-
-/**
- * Like `equic_gateway_join`, for a server that checks the tokens of the gateway's Retry packets
- * with `equic_retry_verify`, or creates its connection IDs with `equic_gateway_ids`. `keys` is an
- * enum equic_token_keys. The gateway refuses to enable Retry or check_ids while a server has
- * joined that does not support it, because clients of that server could not connect.
- */
-enum equic_error equic_gateway_join_checking(const char *selector,
-                                             const char *name,
-                                             int keys,
-                                             struct equic_gateway **gateway);
-
-/**
- * Joins the gateway at a Unix socket (`equic gateway run --socket PATH`), to report the
- * connections of this process. Needs no privileges. When the gateway ends, the library joins the
- * next one at the same path automatically, and reports all open connections to it. Services and
- * connections stay valid. Settings, lists and counters are not available (EQUIC_ERROR_NOT_OWNER).
- * `name` is as for `equic_gateway_join`.
- *
- * Returns EQUIC_ERROR_NO_GATEWAY if no gateway listens at the path. Returns EQUIC_ERROR_REFUSED or
- * EQUIC_ERROR_FULL, with the gateway's reason, if the gateway rejects this process. On failure,
- * *gateway is NULL.
- */
-enum equic_error equic_gateway_connect(const char *path,
-                                       const char *name,
-                                       struct equic_gateway **gateway);
-
-/**
- * Like `equic_gateway_connect`, for a server that checks the tokens of the gateway's Retry packets
- * with `equic_retry_verify`, or creates its connection IDs with `equic_gateway_ids`. `keys` is an
- * enum equic_token_keys. The gateway gives its ring only to users who may serve all its services.
- * Other users join without it, and `equic_gateway_ring` and `equic_gateway_ids` fail.
- */
-enum equic_error equic_gateway_connect_checking(const char *path,
-                                                const char *name,
-                                                int keys,
-                                                struct equic_gateway **gateway);
-
-/**
  * Sets a callback, which a thread of the library calls when a joined gateway has ended and when
  * the next one is joined. It replaces an earlier callback. It must not close the gateway. After
  * `equic_gateway_close` and the release of all its services and connections, it is not called
@@ -731,6 +691,47 @@ enum equic_error equic_gateway_attachment(const struct equic_gateway *gateway,
 enum equic_error equic_gateway_service(const struct equic_gateway *gateway,
                                        const char *name,
                                        struct equic_service **service);
+
+/**
+ * Sets the defaults. `size` must be sizeof(equic_join_options).
+ */
+enum equic_error equic_join_options_init(struct equic_join_options *options, size_t size);
+
+/**
+ * Joins a gateway of another process, to report the connections of this process. The quota applies
+ * to the sum over all processes. `selector` is an interface, the gateway's name or the ID of its
+ * program. With NULL, there must be exactly one gateway. `name` identifies this process in
+ * `equic gateway status`. With NULL, the process ID is used. `options` may be NULL for the defaults.
+ * Needs CAP_SYS_ADMIN to find the gateway. Reporting needs no capabilities.
+ *
+ * When the gateway ends, the library joins the next one automatically, and reports all open
+ * connections to it. Services and connections stay valid. The library finds the next gateway by
+ * `selector` if that is an interface or a name, otherwise by the name and interface of the first
+ * gateway. Finding it needs CAP_SYS_ADMIN again, so a program that drops this capability should
+ * join through a socket. `equic_gateway_notify` reports these events.
+ */
+enum equic_error equic_gateway_join(const char *selector,
+                                    const char *name,
+                                    const struct equic_join_options *options,
+                                    struct equic_gateway **gateway);
+
+/**
+ * Joins the gateway at a Unix socket (`equic gateway run --socket PATH`), to report the
+ * connections of this process. Needs no privileges. When the gateway ends, the library joins the
+ * next one at the same path automatically, and reports all open connections to it. Services and
+ * connections stay valid. Settings, lists and counters are not available (EQUIC_ERROR_NOT_OWNER).
+ * `name` and `options` are as for `equic_gateway_join`. The gateway gives its key ring only to users
+ * who may serve all its services. Other users join without it, and `equic_gateway_ring` and
+ * `equic_gateway_ids` fail.
+ *
+ * Returns EQUIC_ERROR_NO_GATEWAY if no gateway listens at the path. Returns EQUIC_ERROR_REFUSED or
+ * EQUIC_ERROR_FULL, with the gateway's reason, if the gateway rejects this process. On failure,
+ * *gateway is NULL.
+ */
+enum equic_error equic_gateway_connect(const char *path,
+                                       const char *name,
+                                       const struct equic_join_options *options,
+                                       struct equic_gateway **gateway);
 
 /**
  * Releases a service. Its connections stay open. NULL is ignored.

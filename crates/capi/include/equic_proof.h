@@ -5,7 +5,10 @@
  * A server behind a gateway that sends Retry packets declares when it joins that it checks tokens,
  * and checks the token of every Initial packet that has one. The library handles the keys:
  *
- *        equic_gateway_join_checking("eth0", "server", EQUIC_TOKEN_KEYS_TAKE, &gateway);
+ *        equic_join_options options;
+ *        equic_join_options_init(&options, sizeof options);
+ *        options.token_check = EQUIC_TOKEN_CHECK_GATEWAY_KEYS;
+ *        equic_gateway_join("eth0", "server", &options, &gateway);
  *        equic_gateway_ring(gateway, &ring);
  *        ...
  *        equic_retry_verify(ring, peer, peer_len, dcid, dcid_len, token, token_len, &proof);
@@ -16,7 +19,8 @@
  * A server behind a gateway that checks connection IDs (check_ids) declares in the same way that it
  * supports this, and creates all its IDs with the gateway's keys:
  *
- *        equic_gateway_join_checking("eth0", "server", EQUIC_TOKEN_KEYS_TAKE_FOR_IDS, &gateway);
+ *        options.issue_ids = 1;
+ *        equic_gateway_join("eth0", "server", &options, &gateway);
  *        equic_gateway_ids(gateway, 0, &ids);
  *        ...
  *        equic_ids_generate(ids, id, EQUIC_ID_LENGTH);
@@ -104,10 +108,11 @@ enum equic_error equic_ring_read(const uint8_t *bytes, size_t length, struct equ
 
 /**
  * Returns the key ring of a gateway that this process has loaded, or has joined with
- * EQUIC_TOKEN_KEYS_TAKE or _TAKE_FOR_IDS. It is not a copy: each call uses the current keys of the
- * gateway, or of the next gateway after that one is joined. So the caller need not handle key
- * rotation. Checking a token with it needs a system call. After `equic_gateway_close`, calls with
- * the ring return EQUIC_ERROR_CLOSED, and the caller must still release it with `equic_ring_free`.
+ * EQUIC_TOKEN_CHECK_GATEWAY_KEYS or `issue_ids`. It is not a copy: each call uses the current keys
+ * of the gateway, or of the next gateway after that one is joined. So the caller need not handle
+ * key rotation. Checking a token with it needs a system call. After `equic_gateway_close`, calls
+ * with the ring return EQUIC_ERROR_CLOSED, and the caller must still release it with
+ * `equic_ring_free`.
  *
  * Returns EQUIC_ERROR_NOT_FOUND if this process joined the gateway without asking for the ring, or
  * if the gateway did not give it: it gives the ring only to users who may serve all services. On
@@ -173,9 +178,9 @@ enum equic_error equic_gateway_slot(const equic_gateway *gateway, uint32_t *slot
 
 /**
  * Creates a generator of connection IDs for a service with check_ids. They are EQUIC_ID_LENGTH
- * bytes long. The gateway must be joined with EQUIC_TOKEN_KEYS_TAKE_FOR_IDS or _IDS_ONLY, or
- * loaded by this process. The server must create *all* its IDs with it: the Source Connection ID
- * of its handshakes, and those in NEW_CONNECTION_ID frames and in a preferred address.
+ * bytes long. The gateway must be joined with `issue_ids`, or loaded by this process. The server
+ * must create *all* its IDs with it: the Source Connection ID of its handshakes, and those in
+ * NEW_CONNECTION_ID frames and in a preferred address.
  *
  * `equic_ids_generate` uses the current key of the gateway, or of the next gateway after that one
  * is joined. The caller need not handle key rotation. The two bytes after the first byte of an ID

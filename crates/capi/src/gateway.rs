@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ::equic_gateway::{
     Attached, Config, ConnectionIds, Control, Gateway, JoinEvent, Ledger, Mode, ObjectSource,
-    SocketHost, TokenKeys,
+    SocketHost,
 };
 use equic_token::KeyRing;
 
@@ -47,7 +47,7 @@ pub(crate) enum Kind {
 
 impl Inner {
     /// Creates the inner state for a gateway of another process.
-    fn feeding(kind: Kind) -> Inner {
+    pub(crate) fn feeding(kind: Kind) -> Inner {
         Inner { _host: None, kind, interfaces: Vec::new(), mode: Mode::Auto, ids: Mutex::default() }
     }
 
@@ -118,8 +118,8 @@ impl Inner {
 fn no_ring() -> Failure {
     Failure::new(
         equic_error::EQUIC_ERROR_NOT_FOUND,
-        "this process does not have the gateway's key ring: join with EQUIC_TOKEN_KEYS_TAKE, \
-         _TAKE_FOR_IDS or _IDS_ONLY, as a user who may serve all services",
+        "this process does not have the gateway's key ring: join with the option token_check = \
+         EQUIC_TOKEN_CHECK_GATEWAY_KEYS or issue_ids, as a user who may serve all services",
     )
 }
 
@@ -185,152 +185,6 @@ pub unsafe extern "C" fn equic_gateway_open_file(
     unsafe {
         open(gateway, || {
             Ok((Config::read(Path::new(text(path, "path")?))?, ObjectSource::Embedded))
-        })
-    }
-}
-
-/// Joins a gateway of another process, to report the connections of this process. The quota applies
-/// to the sum over all processes. `selector` is an interface, the gateway's name or the ID of its
-/// program. With NULL, there must be exactly one gateway. `name` identifies this process in
-/// `equic gateway status`. With NULL, the process ID is used. Needs CAP_SYS_ADMIN to find the
-/// gateway. Reporting needs no capabilities.
-///
-/// When the gateway ends, the library joins the next one automatically, and reports all open
-/// connections to it. Services and connections stay valid. The library finds the next gateway by
-/// `selector` if that is an interface or a name, otherwise by the name and interface of the first
-/// gateway. Finding it needs CAP_SYS_ADMIN again, so a program that drops this capability should
-/// join through a socket. `equic_gateway_notify` reports these events.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn equic_gateway_join(
-    selector: *const c_char,
-    name: *const c_char,
-    gateway: *mut *mut equic_gateway,
-) -> equic_error {
-    let none = equic_token_keys::EQUIC_TOKEN_KEYS_NONE as c_int;
-    // SAFETY: the caller follows the pointer rules in equic.h.
-    unsafe { equic_gateway_join_checking(selector, name, none, gateway) }
-}
-
-/// How a server handles the tokens of a gateway's Retry packets, and how it creates its connection
-/// IDs.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum equic_token_keys {
-    /// The server does not check tokens.
-    EQUIC_TOKEN_KEYS_NONE = 0,
-    /// The server gets the gateway's key ring (`equic_gateway_ring`) and checks tokens.
-    EQUIC_TOKEN_KEYS_TAKE = 1,
-    /// The server checks tokens with a ring from another source, for example a file.
-    EQUIC_TOKEN_KEYS_OWN = 2,
-    /// The server gets the ring, checks tokens, and creates all its connection IDs with the ring
-    /// (`equic_gateway_ids`). The gateway may check the IDs (check_ids).
-    EQUIC_TOKEN_KEYS_TAKE_FOR_IDS = 3,
-    /// The server gets the ring and creates all its connection IDs with it, but does not check
-    /// tokens. For QUIC stacks with their own tokens.
-    EQUIC_TOKEN_KEYS_IDS_ONLY = 4,
-}
-
-/// Returns the `TokenKeys` that a number of the C enum `equic_token_keys` stands for.
-fn token_keys(number: c_int) -> Result<TokenKeys> {
-    use equic_token_keys::*;
-    [
-        (EQUIC_TOKEN_KEYS_NONE, TokenKeys::None),
-        (EQUIC_TOKEN_KEYS_TAKE, TokenKeys::Take),
-        (EQUIC_TOKEN_KEYS_OWN, TokenKeys::Own),
-        (EQUIC_TOKEN_KEYS_TAKE_FOR_IDS, TokenKeys::TakeForIds),
-        (EQUIC_TOKEN_KEYS_IDS_ONLY, TokenKeys::IdsOnly),
-    ]
-    .into_iter()
-    .find(|(code, _)| *code as c_int == number)
-    .map(|(_, keys)| keys)
-    .ok_or_else(|| Failure::argument(format!("no enum equic_token_keys has the number {number}")))
-}
-
-/// Like `equic_gateway_join`, for a server that checks the tokens of the gateway's Retry packets
-/// with `equic_retry_verify`, or creates its connection IDs with `equic_gateway_ids`. `keys` is an
-/// enum equic_token_keys. The gateway refuses to enable Retry or check_ids while a server has
-/// joined that does not support it, because clients of that server could not connect.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn equic_gateway_join_checking(
-    selector: *const c_char,
-    name: *const c_char,
-    keys: c_int,
-    gateway: *mut *mut equic_gateway,
-) -> equic_error {
-    // SAFETY: the caller follows the pointer rules in equic.h, here and below.
-    unsafe {
-        joined(gateway, name, keys, |name, keys| {
-            // SAFETY: the caller follows the pointer rules in equic.h.
-            let control = Control::open(optional_text(selector, "selector")?)?;
-            let ledger = control.join_checking(name, keys)?;
-            Ok(Kind::Joined(Mutex::new(control), ledger))
-        })
-    }
-}
-
-/// Joins a gateway of another process by calling `join`, and writes its handle to `gateway`.
-///
-/// # Safety
-/// `gateway` must be NULL or valid for a write, and `name` must be NULL or a C string.
-unsafe fn joined(
-    gateway: *mut *mut equic_gateway,
-    name: *const c_char,
-    keys: c_int,
-    join: impl FnOnce(&str, TokenKeys) -> Result<Kind>,
-) -> equic_error {
-    boundary(|| {
-        if gateway.is_null() {
-            return Err(Failure::argument("`gateway` is NULL"));
-        }
-        // SAFETY: the pointer is not NULL, and the caller upholds the `# Safety` section of this
-        // function, here and below.
-        unsafe { gateway.write(std::ptr::null_mut()) };
-        // SAFETY: the caller follows the pointer rules in equic.h.
-        let name = unsafe { optional_text(name, "name") }?;
-        let name = name.map_or_else(|| std::process::id().to_string(), str::to_owned);
-        let inner = Inner::feeding(join(&name, token_keys(keys)?)?);
-        // SAFETY: the caller follows the pointer rules in equic.h.
-        unsafe { give(gateway, Box::into_raw(Box::new(equic_gateway { inner: Arc::new(inner) }))) };
-        Ok(())
-    })
-}
-
-/// Joins the gateway at a Unix socket (`equic gateway run --socket PATH`), to report the
-/// connections of this process. Needs no privileges. When the gateway ends, the library joins the
-/// next one at the same path automatically, and reports all open connections to it. Services and
-/// connections stay valid. Settings, lists and counters are not available (EQUIC_ERROR_NOT_OWNER).
-/// `name` is as for `equic_gateway_join`.
-///
-/// Returns EQUIC_ERROR_NO_GATEWAY if no gateway listens at the path. Returns EQUIC_ERROR_REFUSED or
-/// EQUIC_ERROR_FULL, with the gateway's reason, if the gateway rejects this process. On failure,
-/// *gateway is NULL.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn equic_gateway_connect(
-    path: *const c_char,
-    name: *const c_char,
-    gateway: *mut *mut equic_gateway,
-) -> equic_error {
-    let none = equic_token_keys::EQUIC_TOKEN_KEYS_NONE as c_int;
-    // SAFETY: the caller follows the pointer rules in equic.h.
-    unsafe { equic_gateway_connect_checking(path, name, none, gateway) }
-}
-
-/// Like `equic_gateway_connect`, for a server that checks the tokens of the gateway's Retry packets
-/// with `equic_retry_verify`, or creates its connection IDs with `equic_gateway_ids`. `keys` is an
-/// enum equic_token_keys. The gateway gives its ring only to users who may serve all its services.
-/// Other users join without it, and `equic_gateway_ring` and `equic_gateway_ids` fail.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn equic_gateway_connect_checking(
-    path: *const c_char,
-    name: *const c_char,
-    keys: c_int,
-    gateway: *mut *mut equic_gateway,
-) -> equic_error {
-    // SAFETY: the caller follows the pointer rules in equic.h, here and below.
-    unsafe {
-        joined(gateway, name, keys, |name, keys| {
-            // SAFETY: the caller follows the pointer rules in equic.h.
-            Ok(Kind::Connected(Ledger::connect_checking(text(path, "path")?, name, keys)?))
         })
     }
 }

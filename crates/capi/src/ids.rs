@@ -77,9 +77,9 @@ pub unsafe extern "C" fn equic_gateway_slot(
 }
 
 /// Creates a generator of connection IDs for a service with check_ids. They are EQUIC_ID_LENGTH
-/// bytes long. The gateway must be joined with EQUIC_TOKEN_KEYS_TAKE_FOR_IDS or _IDS_ONLY, or
-/// loaded by this process. The server must create *all* its IDs with it: the Source Connection ID
-/// of its handshakes, and those in NEW_CONNECTION_ID frames and in a preferred address.
+/// bytes long. The gateway must be joined with `issue_ids`, or loaded by this process. The server
+/// must create *all* its IDs with it: the Source Connection ID of its handshakes, and those in
+/// NEW_CONNECTION_ID frames and in a preferred address.
 ///
 /// `equic_ids_generate` uses the current key of the gateway, or of the next gateway after that one
 /// is joined. The caller need not handle key rotation. The two bytes after the first byte of an ID

@@ -5,10 +5,10 @@
 //! * the API of the eQUIC paper, with the type `equic_t`: `paper/mod.rs`. It prints to stderr, and
 //!   ends the process on errors;
 //! * an API with handles and error codes, which does neither: `gateway.rs` (start there),
-//!   `options.rs`, `control.rs`, `service.rs`, `counters.rs`, `retry.rs`, `ids.rs`.
+//!   `join.rs`, `options.rs`, `control.rs`, `service.rs`, `counters.rs`, `retry.rs`, `ids.rs`.
 //!
 //! Both use `error.rs` (error codes, messages, and protection against panics that would unwind into
-//! C) and `arguments.rs` (checked arguments from C). `examples/equic_header.rs` writes the headers,
+//! C) and `arguments.rs` (checked arguments from C). `versioned.rs` is for structures of options. `examples/equic_header.rs` writes the headers,
 //! and `tests/header.rs` compares them with the committed ones. The C tests are in `tests/c/`, and
 //! the Makefile in this crate runs them.
 #![allow(non_camel_case_types, reason = "types and error codes carry their C names")]
@@ -19,6 +19,8 @@
 
 mod arguments;
 
+mod versioned;
+
 // The order of the modules determines the order of the declarations in equic.h.
 mod error;
 
@@ -27,6 +29,8 @@ mod paper;
 mod options;
 
 mod gateway;
+
+mod join;
 
 mod service;
 
@@ -43,6 +47,7 @@ pub use counters::*;
 pub use error::{equic_error, equic_last_error_log, equic_last_error_message, equic_strerror};
 pub use gateway::*;
 pub use ids::*;
+pub use join::*;
 pub use options::*;
 pub use paper::*;
 pub use retry::*;

@@ -8,8 +8,9 @@ use std::str::FromStr;
 
 use ::equic_gateway::{Config, Listen, Mode, ObjectSource, Policy, Rate};
 
-use crate::arguments::{handle, optional_text};
+use crate::arguments::optional_text;
 use crate::error::{Failure, Result, boundary, equic_error};
+use crate::versioned::{self, Versioned};
 
 /// What happens to a source that holds as many connections as its limit.
 #[repr(C)]
@@ -99,12 +100,15 @@ impl Default for equic_options {
     }
 }
 
-/// Size of `equic_options` in the first version of the library, in bytes. No caller has a smaller
-/// structure.
-const FIRST_SIZE: usize = size_of::<equic_options>();
-/// Maximum size of `equic_options`, in bytes. If `size` is larger, the caller did not initialise
-/// the structure.
-const LAST_SIZE: usize = 4096;
+// SAFETY: the structure is `repr(C)` and begins with `size`. All fields are integers and pointers.
+unsafe impl Versioned for equic_options {
+    const INIT: &'static str = "equic_options_init";
+    const FIRST_SIZE: usize = size_of::<equic_options>();
+
+    fn defaults(size: usize) -> equic_options {
+        equic_options { size, ..equic_options::default() }
+    }
+}
 
 /// Sets the defaults. `size` must be sizeof(equic_options).
 #[unsafe(no_mangle)]
@@ -112,62 +116,8 @@ pub unsafe extern "C" fn equic_options_init(
     options: *mut equic_options,
     size: usize,
 ) -> equic_error {
-    boundary(|| {
-        if options.is_null() {
-            return Err(Failure::argument("`options` is NULL"));
-        }
-        check_size(size)?;
-        let known = size.min(size_of::<equic_options>());
-        let defaults = equic_options { size, ..equic_options::default() };
-        // SAFETY: the caller's structure has `size` bytes. `known` exceeds neither `size` nor the
-        // size of this library's structure.
-        unsafe {
-            ptr::write_bytes(options.cast::<u8>(), 0, size);
-            ptr::copy_nonoverlapping(
-                (&raw const defaults).cast::<u8>(),
-                options.cast::<u8>(),
-                known,
-            );
-        }
-        Ok(())
-    })
-}
-
-fn check_size(size: usize) -> Result<()> {
-    if (FIRST_SIZE..=LAST_SIZE).contains(&size) {
-        return Ok(());
-    }
-    Err(Failure::argument(format!(
-        "`size` of the options is {size}: call equic_options_init(&options, sizeof options) first"
-    )))
-}
-
-/// Reads the caller's options into the structure of this version of the library.
-///
-/// # Safety
-/// `options` must be NULL, or point to a structure that begins with `size` and has that many bytes.
-unsafe fn read(options: *const equic_options) -> Result<equic_options> {
-    // SAFETY: every version of the structure begins with `size`.
-    let size = *unsafe { handle((&raw const (*options).size).cast::<usize>(), "options") }?;
-    check_size(size)?;
-    let mut known = equic_options::default();
-    // SAFETY: `size` bytes are readable, and at most the size of this library's structure is
-    // written.
-    unsafe {
-        let bytes = size.min(size_of::<equic_options>());
-        ptr::copy_nonoverlapping(options.cast::<u8>(), (&raw mut known).cast::<u8>(), bytes);
-    }
-    // If a newer caller sets an option that this library does not know, return an error instead of
-    // ignoring the option.
-    for index in size_of::<equic_options>()..size {
-        // SAFETY: `index` is below `size`.
-        if unsafe { options.cast::<u8>().add(index).read() } != 0 {
-            return Err(Failure::argument(
-                "the options have a field that this library does not know: install the version of libequic with which the program was built",
-            ));
-        }
-    }
-    Ok(known)
+    // SAFETY: the caller follows the pointer rules in equic.h.
+    boundary(|| unsafe { versioned::init(options, size) })
 }
 
 /// Converts the caller's options to a configuration, and to the source of the XDP program.
@@ -176,7 +126,7 @@ unsafe fn read(options: *const equic_options) -> Result<equic_options> {
 /// `options` must be NULL, or point to options whose strings are NULL or NUL-terminated.
 pub(crate) unsafe fn to_config(options: *const equic_options) -> Result<(Config, ObjectSource)> {
     // SAFETY: the caller upholds the `# Safety` section of this function, here and below.
-    let options = unsafe { read(options) }?;
+    let options = unsafe { versioned::read(options) }?;
     let mut config = Config::for_port(options.port);
     // SAFETY: the caller upholds the `# Safety` section of this function.
     let text = |value: *const c_char, name: &str| unsafe { optional_text(value, name) };
@@ -361,7 +311,7 @@ mod tests {
                 "equic_options_init",
             ),
             (
-                equic_options { size: FIRST_SIZE - 1, ..default },
+                equic_options { size: equic_options::FIRST_SIZE - 1, ..default },
                 EQUIC_ERROR_INVALID_ARGUMENT,
                 "equic_options_init",
             ),

@@ -192,10 +192,11 @@ pub unsafe extern "C" fn equic_ring_read(
 }
 
 /// Returns the key ring of a gateway that this process has loaded, or has joined with
-/// EQUIC_TOKEN_KEYS_TAKE or _TAKE_FOR_IDS. It is not a copy: each call uses the current keys of the
-/// gateway, or of the next gateway after that one is joined. So the caller need not handle key
-/// rotation. Checking a token with it needs a system call. After `equic_gateway_close`, calls with
-/// the ring return EQUIC_ERROR_CLOSED, and the caller must still release it with `equic_ring_free`.
+/// EQUIC_TOKEN_CHECK_GATEWAY_KEYS or `issue_ids`. It is not a copy: each call uses the current keys
+/// of the gateway, or of the next gateway after that one is joined. So the caller need not handle
+/// key rotation. Checking a token with it needs a system call. After `equic_gateway_close`, calls
+/// with the ring return EQUIC_ERROR_CLOSED, and the caller must still release it with
+/// `equic_ring_free`.
 ///
 /// Returns EQUIC_ERROR_NOT_FOUND if this process joined the gateway without asking for the ring, or
 /// if the gateway did not give it: it gives the ring only to users who may serve all services. On

@@ -16,7 +16,7 @@
 #include <linux/types.h>
 
 #define EQUIC_ABI_MAGIC	  0x43495551u /* "QUIC" in memory on a little-endian machine */
-#define EQUIC_ABI_VERSION 13u
+#define EQUIC_ABI_VERSION 14u
 
 #define EQUIC_MAX_SERVICES   64u
 #define EQUIC_MAX_OWNERS     16u /* maximum number of ledgers, one per server process */
@@ -668,13 +668,11 @@ struct equic_list_change {
  *
  * * the numbers of entries of the tries acl4 and acl6 and their last changes, so that no process
  *   has to walk a trie,
- * * a hash of the configuration file that is in force,
  * * the requested changes of the key ring, and their results. */
 #define EQUIC_LIST_CHANGES 64u
 struct equic_notes {
 	__u64 begun;	   /* number of changes of the tries that have begun */
 	__u64 ended;	   /* number of changes of the tries that have ended */
-	__u64 file;	   /* hash of the configuration file that is in force; 0: unknown */
 	__u64 soonest;	   /* inverted time of the first expiry; 0: no entry expires */
 	__u64 changes;	   /* number of reported changes */
 	__u64 told[4];	   /* numbers by kind: denied, allowed, expired, forgotten */
@@ -765,7 +763,7 @@ EQUIC_ASSERT_SIZE(equic_capture, 88);
 EQUIC_ASSERT_SIZE(equic_captured, 2144);
 EQUIC_ASSERT_SIZE(equic_report, 65536);
 EQUIC_ASSERT_SIZE(equic_list_change, 32);
-EQUIC_ASSERT_SIZE(equic_notes, 2184);
+EQUIC_ASSERT_SIZE(equic_notes, 2176);
 EQUIC_ASSERT_SIZE(equic_audit_entry, 256);
 EQUIC_ASSERT_SIZE(equic_audit, 32768);
 EQUIC_ASSERT_SIZE(equic_explain, 104);

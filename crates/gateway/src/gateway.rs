@@ -397,7 +397,7 @@ impl Gateway {
         if let Some(ledger) = &*ledger {
             return Ok(ledger.clone());
         }
-        let joined = self.control.join(&sys::process_name())?;
+        let joined = self.control.join(sys::process_name())?;
         *ledger = Some(joined.clone());
         Ok(joined)
     }

@@ -1,4 +1,4 @@
-//! Key rings as servers use them: how a server treats Retry tokens, and how it reads the gateway's
+//! Key rings as servers use them: what a server does with the keys, and how it reads the gateway's
 //! ring. A key ring contains the keys of Retry tokens and connection IDs.
 
 use std::fs::File;
@@ -17,44 +17,47 @@ use crate::sync::{Mutex, lock};
 use crate::sys::memory::sealed;
 use crate::sys::region::{Shared, atomic};
 
-/// A server's treatment of the tokens in the gateway's Retry packets.
+/// Whether a server checks the tokens in the gateway's Retry packets, and with which keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum TokenKeys {
+pub enum TokenCheck {
     /// The server does not check the tokens.
     #[default]
     None,
-    /// The server reads the gateway's key ring ([`Ledger::key_ring`](crate::Ledger::key_ring)) and
-    /// checks the tokens with it.
-    Take,
-    /// The server does what [`TokenKeys::Take`] describes. In addition, it makes all its connection
-    /// IDs with the ring ([`Ledger::connection_ids`](crate::Ledger::connection_ids)), so that the
-    /// gateway may verify them (`check_ids`).
-    TakeForIds,
-    /// The server reads the gateway's key ring and makes all its connection IDs with it, but does
-    /// not check the tokens. This is for stacks that issue tokens of their own.
-    IdsOnly,
+    /// The server checks the tokens with the gateway's key ring, which it gets when it joins
+    /// ([`Ledger::key_ring`](crate::Ledger::key_ring)).
+    GatewayKeys,
     /// The server checks the tokens with a ring that it has read from a file.
-    Own,
+    OwnKeys,
+}
+
+/// What a server does with keys of Retry tokens and connection IDs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct KeyUse {
+    pub(crate) tokens: TokenCheck,
+    /// True if the server makes all its connection IDs with the gateway's key ring.
+    pub(crate) ids: bool,
 }
 
 /// Length in bytes of the connection IDs that a gateway verifies, and of the server ID in them.
 pub const ID_FORMAT: (usize, usize) = (abi::EQUIC_ID_LEN as usize, abi::EQUIC_ID_SERVER as usize);
 
-impl TokenKeys {
-    /// Returns true if the server requests the key ring.
+impl KeyUse {
+    /// Returns true if the server requests the gateway's key ring.
     pub(crate) fn takes(self) -> bool {
-        matches!(self, TokenKeys::Take | TokenKeys::TakeForIds | TokenKeys::IdsOnly)
+        self.tokens == TokenCheck::GatewayKeys || self.ids
     }
 
-    /// Returns the flags that are recorded for the server (`enum equic_member_flags`) if the
-    /// gateway grants its request for keys.
-    pub(crate) fn flags(self) -> u32 {
-        match self {
-            TokenKeys::None => 0,
-            TokenKeys::Take | TokenKeys::Own => abi::EQUIC_MEMBER_KEYS,
-            TokenKeys::TakeForIds => abi::EQUIC_MEMBER_KEYS | abi::EQUIC_MEMBER_IDS,
-            TokenKeys::IdsOnly => abi::EQUIC_MEMBER_IDS,
-        }
+    /// Returns the flags that are recorded for the server (`enum equic_member_flags`). `granted`
+    /// says whether the server may have the gateway's key ring.
+    pub(crate) fn flags(self, granted: bool) -> u32 {
+        let checks = match self.tokens {
+            TokenCheck::None => false,
+            TokenCheck::GatewayKeys => granted,
+            TokenCheck::OwnKeys => true,
+        };
+        let keys = if checks { abi::EQUIC_MEMBER_KEYS } else { 0 };
+        let ids = if self.ids && granted { abi::EQUIC_MEMBER_IDS } else { 0 };
+        keys | ids
     }
 }
 
@@ -173,4 +176,30 @@ pub(crate) fn ring_of(shared: &Shared<abi::equic_ring>) -> Result<KeyRing> {
 /// Converts an error of a key ring into an error of the system.
 pub(crate) fn failed(what: &str, error: RingError) -> Error {
     Error::system(what.to_owned(), io::Error::other(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_is_recorded_for_what_it_can_do() {
+        const KEYS: u32 = abi::EQUIC_MEMBER_KEYS;
+        const IDS: u32 = abi::EQUIC_MEMBER_IDS;
+        // The use of keys, whether the server requests the ring, its flags without the ring, and
+        // its flags with the ring.
+        let cases = [
+            (TokenCheck::None, false, false, 0, 0),
+            (TokenCheck::None, true, true, 0, IDS),
+            (TokenCheck::GatewayKeys, false, true, 0, KEYS),
+            (TokenCheck::GatewayKeys, true, true, 0, KEYS | IDS),
+            (TokenCheck::OwnKeys, false, false, KEYS, KEYS),
+            (TokenCheck::OwnKeys, true, true, KEYS, KEYS | IDS),
+        ];
+        for (tokens, ids, takes, without, with) in cases {
+            let keys = KeyUse { tokens, ids };
+            assert_eq!(keys.takes(), takes, "{keys:?}");
+            assert_eq!((keys.flags(false), keys.flags(true)), (without, with), "{keys:?}");
+        }
+    }
 }

@@ -80,9 +80,9 @@ mod sync;
 mod sys;
 
 pub use config::{
-    BanConfig, Config, ConfigError, Fragments, GatewayConfig, Key, ListFile, Listen, Mode,
-    OverrideConfig, Policy, Problem, Proof, Retry, ServiceConfig, Setting, SettingValue,
-    SocketConfig, Versions, parse_list, parse_prefix, read_list,
+    BanConfig, Config, ConfigError, Fragments, GatewayConfig, Key, Listen, Mode, OverrideConfig,
+    Policy, Problem, Proof, Retry, ServiceConfig, Setting, SettingValue, SocketConfig, Versions,
+    parse_list, parse_prefix, read_list,
 };
 pub use control::{
     Adaptive, AuditEntry, BanTotals, Capture, CaptureFilter, CapturedPacket, Change, Condition,
@@ -98,10 +98,11 @@ pub use file::{read_regular, read_regular_text};
 pub use gateway::{Gateway, LoadOptions};
 pub use ipnet::IpNet;
 pub use judge::{Action, Judgement, TestRun, Verdict};
-pub use key_ring::{ID_FORMAT, TokenKeys};
+pub use key_ring::{ID_FORMAT, TokenCheck};
 pub use keys::{Rotation, write_key_ring};
 pub use ledger::event::JoinEvent;
 pub use ledger::ids::ConnectionIds;
+pub use ledger::options::JoinOptions;
 pub use ledger::{ConnectionCount, Guard, Ledger, Service};
 pub use links::{Attached, AttachmentPlace};
 pub use object::{ObjectSource, embedded_object};

@@ -395,7 +395,7 @@ fn every_place_can_be_taken_once() {
         let gateway = Gateway::load(&config("places"), ObjectSource::Embedded).unwrap();
         let control = gateway.control();
         let mut ledgers: Vec<_> =
-            (0..16).map(|n| control.join(&format!("server {n}")).unwrap()).collect();
+            (0..16).map(|n| control.join(format!("server {n}")).unwrap()).collect();
         let mut slots: Vec<_> = ledgers.iter().map(|ledger| ledger.slot().unwrap()).collect();
         slots.sort_unstable();
         assert_eq!(slots, (0..16).collect::<Vec<_>>());

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use equic_gateway::{
-    Action, Config, Control, Error, Gateway, ID_FORMAT, JoinedServer, Ledger, LedgerStatus,
-    ObjectSource, OverrideConfig, SocketConfig, SocketHost, TokenKeys,
+    Action, Config, Control, Error, Gateway, ID_FORMAT, JoinOptions, JoinedServer, Ledger,
+    LedgerStatus, ObjectSource, OverrideConfig, SocketConfig, SocketHost, TokenCheck,
 };
 use equic_token::IdFormat;
 use nix::sys::socket::{
@@ -134,7 +134,7 @@ fn with_keys() -> Vec<u8> {
 }
 
 fn good() -> Vec<u8> {
-    request(3, equic_gateway::abi::EQUIC_ABI_VERSION)
+    request(4, equic_gateway::abi::EQUIC_ABI_VERSION)
 }
 
 #[test]
@@ -184,6 +184,11 @@ fn a_server_without_privileges_counts_until_it_ends() {
     });
 }
 
+/// Returns the options of a server that requests the key ring to check tokens.
+fn checking(name: &str) -> JoinOptions {
+    JoinOptions::new(name).token_check(TokenCheck::GatewayKeys)
+}
+
 /// A server that requests the key ring must always have the current one. A server that does not
 /// request it must have none.
 #[test]
@@ -192,11 +197,12 @@ fn the_key_ring_comes_with_the_place() {
         let (_dir, path) = place();
         let (gateway, _host, config) = at_socket("keys", &path, |_| {});
         let control = gateway.control();
-        let take = Ledger::connect_checking(&path, "takes", TokenKeys::Take).unwrap();
-        let own = Ledger::connect_checking(&path, "has a file", TokenKeys::Own).unwrap();
+        let take = Ledger::connect(&path, checking("takes")).unwrap();
+        let has_file = JoinOptions::new("has a file").token_check(TokenCheck::OwnKeys);
+        let own = Ledger::connect(&path, has_file).unwrap();
         let none = Ledger::connect(&path, "none").unwrap();
         let privileged = Control::open(Some(&config.gateway.name)).unwrap();
-        let maps = privileged.join_checking("with privileges", TokenKeys::Take).unwrap();
+        let maps = privileged.join(checking("with privileges")).unwrap();
         let bytes = |ledger: &Ledger| Some(ledger.key_ring().unwrap()?.to_bytes().to_vec());
         for _ in 0..4 {
             let ring = Some(control.key_ring().unwrap().to_bytes().to_vec());
@@ -232,10 +238,14 @@ fn connection_ids_follow_the_gateway_s_keys() {
         let (first, host, _) = at_socket("first-ids", &path, |_| {});
         let none = Ledger::connect(&path, "none").unwrap();
         assert!(none.connection_ids(0).unwrap().is_none());
-        let only = Ledger::connect_checking(&path, "only", TokenKeys::IdsOnly).unwrap();
-        let both = Ledger::connect_checking(&path, "both", TokenKeys::TakeForIds).unwrap();
+        let only = Ledger::connect(&path, JoinOptions::new("only").issue_ids(true)).unwrap();
+        let both = Ledger::connect(&path, checking("both").issue_ids(true)).unwrap();
+        let own = JoinOptions::new("own").token_check(TokenCheck::OwnKeys).issue_ids(true);
+        let own = Ledger::connect(&path, own).unwrap();
+        assert!(own.connection_ids(0).unwrap().is_some(), "it has the ring, too");
         let said: Vec<_> = servers(&first).iter().map(|one| (one.keys, one.ids)).collect();
-        assert_eq!(said, [(false, false), (false, true), (true, true)]);
+        assert_eq!(said, [(false, false), (false, true), (true, true), (true, true)]);
+        drop(own);
 
         let holds = |gateway: &Gateway, id: &[u8]| {
             let format = IdFormat::new(ID_FORMAT.0, ID_FORMAT.1).unwrap();
@@ -312,8 +322,8 @@ fn servers_without_keys_are_known_without_looking_into_their_ledgers() {
         let (_dir, path) = place();
         let (_gateway, _host, config) = at_socket("unseen", &path, |_| {});
         let privileged = Control::open(Some(&config.gateway.name)).unwrap();
-        let join = |name: &str, keys| privileged.join_checking(name, keys).unwrap();
-        let (takes, none) = (join("takes", TokenKeys::Take), join("none", TokenKeys::None));
+        let takes = privileged.join(checking("takes")).unwrap();
+        let none = privileged.join("none").unwrap();
         // This handle has not read any ledger.
         let control = Control::open(Some(&config.gateway.name)).unwrap();
         give_up_sys_admin();
@@ -335,7 +345,7 @@ fn the_next_gateway_s_keys_come_with_the_place_there() {
     in_namespace(|| {
         let (_dir, path) = place();
         let (first, host, _) = at_socket("first-keys", &path, |_| {});
-        let ledger = Ledger::connect_checking(&path, "server", TokenKeys::Take).unwrap();
+        let ledger = Ledger::connect(&path, checking("server")).unwrap();
         let ring = |gateway: &Gateway| gateway.control().key_ring().unwrap().to_bytes().to_vec();
         let has = || ledger.key_ring().unwrap().map(|ring| ring.to_bytes().to_vec());
         let before = ring(&first);
@@ -373,7 +383,7 @@ fn keys_renewed_reach_servers_that_have_a_place_and_nobody_else() {
             config.gateway.retry_keys = Some(file.to_str().unwrap().to_owned());
         });
         let control = gateway.control();
-        let ledger = Ledger::connect_checking(&path, "server", TokenKeys::TakeForIds).unwrap();
+        let ledger = Ledger::connect(&path, checking("server").issue_ids(true)).unwrap();
         let mute = Ledger::connect(&path, "mute").unwrap();
         let ids = ledger.connection_ids(0).unwrap().expect("it has the ring");
         let service = ledger.service("quic").unwrap();
@@ -881,7 +891,7 @@ fn child() {
             println!("{error}");
         }
         "checking" | "turned down" => {
-            let ledger = Ledger::connect_checking(&path, "child", TokenKeys::Take).unwrap();
+            let ledger = Ledger::connect(&path, checking("child")).unwrap();
             assert_eq!(ledger.key_ring().unwrap().is_some(), role == "checking");
             support::say_ready_and_wait();
         }

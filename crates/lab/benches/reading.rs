@@ -11,8 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
 use equic_gateway::{
-    Config, Control, Gateway, Guard, IpNet, ListAction, ListFile, ObjectSource, Origin, SortBy,
-    parse_list,
+    Config, Control, Gateway, Guard, IpNet, ListAction, ObjectSource, Origin, SortBy, parse_list,
 };
 use equic_lab::flood::frame::udp_frame;
 use equic_report::schema::Machine;
@@ -27,8 +26,6 @@ const SOURCES: u32 = 65_536;
 const CONNECTIONS: u32 = 10_000;
 /// Number of entries of the deny list in the second measurement.
 const LISTED: u32 = 1_000_000;
-/// Number of rows in a test table that maps prefixes to their owners.
-const ROWS: u32 = 500_000;
 
 type Reading = (&'static str, fn(&Control) -> equic_gateway::Result<()>);
 
@@ -94,13 +91,6 @@ fn main() -> Result<()> {
         measured(control, &format!("Reading a gateway, {LISTED} entries on its lists"))?
     );
     println!("{LISTED} lines of a list file: read in {read:.2?}, on the list in {put:.2?}");
-    let table: String = std::iter::once("network,asn\n".to_owned())
-        .chain((0..ROWS).map(|n| format!("{}/28,{}\n", Ipv4Addr::from_bits(n << 4), n % 10)))
-        .collect();
-    let begun = Instant::now();
-    let chosen = ListFile { asn: vec![7], ..ListFile::default() }.parse(table.as_bytes(), None)?;
-    let took = begun.elapsed();
-    println!("{ROWS} rows of a table of AS numbers: {} chosen in {took:.2?}", chosen.len());
     for full in control.status()?.tables {
         println!("{:>8} of {} entries: {}", full.entries, full.capacity, full.name);
     }

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
+use equic_tcp::Classic;
 use equic_transport::Scheduler as Ours;
 use equic_transport::TransportConfig;
-use equic_transport::congestion::{Algorithm, Classic, ControllerFactory};
+use equic_transport::congestion::{Algorithm, ControllerFactory, GoogleQuic};
 
 use crate::build::Place;
 use crate::model::{Controller, Flow, Scheduler};
@@ -25,7 +26,7 @@ impl Controller {
             Controller::Bic => Arc::new(Classic::Bic),
             Controller::Vegas => Arc::new(Classic::Vegas),
             Controller::Westwood => Arc::new(Classic::Westwood),
-            Controller::GoogleQuic => Arc::new(Classic::GoogleQuic),
+            Controller::GoogleQuic => Arc::new(GoogleQuic),
             Controller::Lia => Arc::new(Algorithm::Lia),
             Controller::Olia => Arc::new(Algorithm::Olia),
         }

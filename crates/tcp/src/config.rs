@@ -91,7 +91,8 @@ impl Default for TcpConfig {
 }
 
 impl TcpConfig {
-    /// Sets the congestion controller: an [`Algorithm`] or a custom controller.
+    /// Sets the congestion controller: an [`Algorithm`], a [`Classic`](crate::Classic) one or a
+    /// custom one.
     #[must_use]
     pub fn congestion(mut self, factory: impl ControllerFactory + 'static) -> TcpConfig {
         self.congestion = Arc::new(factory);

@@ -4,7 +4,7 @@
 //! Stream data has a length but no content. An application writes a number of bytes, and the other
 //! end learns how many have arrived. Headers are real ([`Segment`]), so that their size on the wire
 //! is exact. The congestion controllers are those of `equic-transport`, so that QUIC and TCP differ
-//! only in their protocols. The crate uses no clock, thread, socket or random number generator.
+//! only in their protocols, and older ones for comparison ([`Classic`]). The crate uses no clock, thread, socket or random number generator.
 //!
 //! [`Connection`] is one end of a connection. Its documentation has the order of the calls.
 //!
@@ -14,10 +14,12 @@
 //! * `sender/`: data in flight, RACK-TLP (RFC 8985), PRR (RFC 6937), and the retransmission timer
 //!   (RFC 6298);
 //! * `tls.rs`: TLS above TCP, modelled as flights of the right sizes;
+//! * `classic/`: older congestion controllers of TCP;
 //! * `connection/`: the handshake and the end of the connection. It connects the other modules.
 
 #![forbid(unsafe_code)]
 
+mod classic;
 mod config;
 mod connection;
 mod receiver;
@@ -25,6 +27,7 @@ mod segment;
 mod sender;
 mod tls;
 
+pub use classic::Classic;
 pub use config::TcpConfig;
 pub use connection::{CloseReason, Connection, Event, Outgoing, Stats};
 pub use segment::{Flags, MAX_HEADER, Malformed, Options, SackBlocks, Segment, Timestamps};
@@ -34,4 +37,4 @@ pub use tls::{Session, TlsConfig, TlsVersion};
 /// timestamp.
 #[doc(no_inline)]
 pub use equic_transport::Timestamp;
-pub use equic_transport::congestion::{Algorithm, Classic, ControllerFactory};
+pub use equic_transport::congestion::{Algorithm, ControllerFactory};

@@ -1,14 +1,9 @@
-//! Measures how much slower connections are because their operations can be hooked, even if no hook
-//! is attached: `make bench-operations`.
+//! Measures the cost of hooks at operations: `make bench-operations`.
 //!
-//! Two builds of this program alternate. Each moves data between two connections in memory, with
-//! real packet protection and without sockets. One of the builds has the feature
-//! `bench-without-operations`, so no hook can be attached in it.
-//!
-//! * `--against OTHER` runs this build and the build `OTHER`, and compares their CPU time.
-//! * With the feature `null-crypto`, the program also prints the time without packet protection.
-//! * `--calls` prints the cost of one call of an operation, without a hook and with a hook that
-//!   does nothing.
+//! * A transfer of data between two connections in memory, with real packet protection and without
+//!   sockets. The program runs itself alternately with a hook that watches every packet, and without
+//!   a hook, and compares the times.
+//! * The cost of one call of an operation, without a hook and with a hook that does nothing.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::process::Command;
@@ -40,31 +35,21 @@ fn main() {
         println!("{}", transfer(args.iter().any(|arg| arg == "--watched")).as_nanos());
         return;
     }
-    if args.iter().any(|arg| arg == "--calls") {
-        let rounds = value("--rounds").and_then(|text| text.parse().ok()).unwrap_or(100);
-        return calls(rounds);
-    }
-    let rounds = value("--rounds").and_then(|text| text.parse().ok()).unwrap_or(30);
-    let this = std::env::current_exe().expect("the program has a path");
-    let this = this.to_str().expect("the path is UTF-8").to_owned();
-    let Some(other) = value("--against") else {
-        println!("{:.2} s for 100 MB; --against OTHER compares", transfer(false).as_secs_f64());
-        #[cfg(feature = "null-crypto")]
-        println!("{:.2} s without protection", null::transfer().as_secs_f64());
-        return;
-    };
-    compare("a table, no hook attached / no table", &[&this], &[&other], rounds);
-    compare("a hook watches SendPacket / none", &[&this, "--watched"], &[&this], rounds);
+    let rounds = value("--rounds").and_then(|text| text.parse().ok());
+    compare("a hook watches SendPacket / none", rounds.unwrap_or(30));
+    calls(rounds.unwrap_or(100));
 }
 
-/// Runs the two programs alternately. Prints the ratio of the first program's time to the second's.
-fn compare(what: &str, first: &[&str], second: &[&str], rounds: usize) {
-    let run = |command: &[&str]| {
-        let out = Command::new(command[0]).arg("--measure").args(&command[1..]).output();
+/// Runs this program alternately with and without the hook. Prints the ratio of the times.
+fn compare(what: &str, rounds: usize) {
+    let this = std::env::current_exe().expect("the program has a path");
+    let run = |more: &[&str]| {
+        let out = Command::new(&this).arg("--measure").args(more).output();
         let out = out.expect("the program can be started");
         let text = String::from_utf8(out.stdout).expect("the output is UTF-8");
         text.trim().parse::<f64>().expect("the output is a number of nanoseconds")
     };
+    let (first, second): (&[&str], &[&str]) = (&["--watched"], &[]);
     let mut ratios = Vec::new();
     for round in 0..rounds {
         // Alternate the order, so that the same program does not always run second.
@@ -323,27 +308,5 @@ impl Pair {
             }
         }
         start.elapsed()
-    }
-}
-
-#[cfg(feature = "null-crypto")]
-mod null {
-    use equic_transport::null::{InsecureNullConfig, InsecureNullCrypto};
-
-    use super::*;
-
-    pub(crate) fn transfer() -> Duration {
-        let crypto = InsecureNullCrypto::for_simulation_only();
-        let config = InsecureNullConfig::new(crypto);
-        let (now, remote) = (Timestamp::START, SERVER.parse().expect("the address is valid"));
-        let client = Connection::connect_insecure_null(now, &config, remote, [1; 32]);
-        let accept: Accept = Box::new(move |now, first| {
-            let (to, from) = (first.dcid(), first.scid());
-            let remote = CLIENT.parse().expect("the address is valid");
-            Connection::accept_insecure_null(now, &config, to, from, remote, [2; 32])
-                .expect("the provider has the required suites")
-        });
-        let client = client.expect("the provider has the required suites");
-        Pair { now, client, server: None, accept, buffer: vec![0; 2048] }.transfer()
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use equic_gateway::ConnectionIds; // eQUIC IDs
 use equic_gateway::{Control, Guard, Service}; // eQUIC
-use equic_gateway::{Ledger, TokenKeys}; // eQUIC Retry
+use equic_gateway::{JoinOptions, Ledger, TokenCheck}; // eQUIC Retry
 use equic_token::{RetryToken, TokenError}; // eQUIC Retry
 use quiche::h3::{self, NameValue as _};
 use quiche::{ConnectionId, Header, RecvInfo, RetryConnectionIds, Type};
@@ -54,7 +54,8 @@ fn main() -> Result<()> {
     };
     // -- eQUIC: joins a running gateway, which outlives this server. The server checks the tokens
     // of the gateway's Retry packets, and the gateway can check the server's connection IDs.
-    let gateway = Control::open(Some(&gateway))?.join_checking("quiche", TokenKeys::TakeForIds)?;
+    let options = JoinOptions::new("quiche").token_check(TokenCheck::GatewayKeys).issue_ids(true);
+    let gateway = Control::open(Some(&gateway))?.join(options)?;
     let service = gateway.service_at(0)?;
     // --
     let maker = gateway.connection_ids(0)?.context("the gateway does not share its keys")?; // eQUIC IDs

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use equic_gateway::ConnectionIds; // eQUIC IDs
 use equic_gateway::{Control, Guard, Service}; // eQUIC
-use equic_gateway::{Ledger, TokenKeys}; // eQUIC Retry
+use equic_gateway::{JoinOptions, Ledger, TokenCheck}; // eQUIC Retry
 use equic_token::RetryToken; // eQUIC Retry
 use s2n_quic::provider::address_token::{Context, Format, Provider};
 use s2n_quic::provider::connection_id::{ConnectionInfo, Generator, Validator};
@@ -115,8 +115,9 @@ async fn main() -> Result<()> {
     let (Some(port), Some(gateway)) = (arguments.next(), arguments.next()) else {
         return Err("usage: serve-s2n-quic PORT GATEWAY".into());
     };
-    let keys = TokenKeys::TakeForIds; // eQUIC Retry
-    let gateway = Control::open(Some(&gateway))?.join_checking("s2n-quic", keys)?; // eQUIC Retry
+    let options = JoinOptions::new("s2n-quic").issue_ids(true); // eQUIC IDs
+    let options = options.token_check(TokenCheck::GatewayKeys); // eQUIC Retry
+    let gateway = Control::open(Some(&gateway))?.join(options)?; // eQUIC
     let service = gateway.service_at(0)?; // eQUIC
     let ids = gateway.connection_ids(0)?.ok_or("the gateway does not share its keys")?; // eQUIC IDs
 

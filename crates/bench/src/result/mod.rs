@@ -5,9 +5,8 @@
 //! * [`tables`](mod@tables), `beside`, `latency`: tables for a terminal. [`runner`]: `result.json`
 //!   for the Interop Runner's web page, which contains the summary. [`csv`]: files for a
 //!   spreadsheet. [`html`]: a self-contained page.
-//! * [`compare`](mod@compare): compares two results. [`tumi8`]: the data of "QUIC on the Highway".
-//!   [`profile`], [`profiles`], [`parts`]: division of CPU time into four parts. [`shares`]:
-//!   division by groups of functions.
+//! * [`compare`](mod@compare): compares two results. [`profile`], [`profiles`], [`parts`]: division
+//!   of CPU time into four parts. [`shares`]: division by groups of functions.
 //!
 //! [`write()`] creates all files of a run from its samples. It can be repeated at any time.
 
@@ -27,7 +26,6 @@ pub mod show;
 pub mod summarise;
 pub mod summary;
 pub mod tables;
-pub mod tumi8;
 
 use std::io;
 use std::path::{Path, PathBuf};

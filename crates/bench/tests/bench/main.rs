@@ -9,4 +9,3 @@ mod liars;
 mod page;
 mod result;
 mod runner_schema;
-mod tumi8;

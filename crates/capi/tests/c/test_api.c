@@ -58,6 +58,8 @@ static void null_everywhere(void)
 	uint32_t number;
 
 	CHECK_ERROR(equic_options_init(NULL, sizeof(options)), refused, "`options` is NULL");
+	CHECK_ERROR(equic_join_options_init(NULL, sizeof(equic_join_options)), refused,
+		    "`options` is NULL");
 	CHECK_ERROR(equic_gateway_open(NULL, NULL), refused, "`gateway` is NULL");
 	CHECK_ERROR(equic_gateway_open(NULL, &gateway), refused, "`options` is NULL");
 	CHECK(!gateway);
@@ -65,7 +67,7 @@ static void null_everywhere(void)
 	CHECK_ERROR(equic_gateway_open_file(NULL, &gateway), refused, "`path` is NULL");
 	CHECK_ERROR(equic_gateway_open_config("", NULL), refused, "NULL");
 	CHECK_ERROR(equic_gateway_open_file("", NULL), refused, "NULL");
-	CHECK_ERROR(equic_gateway_join(NULL, NULL, NULL), refused, "NULL");
+	CHECK_ERROR(equic_gateway_join(NULL, NULL, NULL, NULL), refused, "NULL");
 	CHECK_ERROR(equic_gateway_attach(NULL, NULL, 0), refused, "NULL");
 	CHECK_ERROR(equic_gateway_detach(NULL, NULL), refused, "NULL");
 	CHECK_INT(equic_gateway_attachments(NULL), 0);
@@ -94,6 +96,7 @@ static void options_are_checked(void)
 {
 	equic_gateway *gateway;
 	equic_options options;
+	equic_join_options join;
 
 	CHECK_OK(equic_options_init(&options, sizeof(options)));
 	CHECK_INT(options.size, sizeof(options));
@@ -119,6 +122,12 @@ static void options_are_checked(void)
 		    "equic_options_init");
 	CHECK_ERROR(equic_options_init(&options, 3), EQUIC_ERROR_INVALID_ARGUMENT,
 		    "equic_options_init");
+	CHECK_OK(equic_join_options_init(&join, sizeof(join)));
+	CHECK_INT(join.size, sizeof(join));
+	CHECK_INT(join.token_check, EQUIC_TOKEN_CHECK_NONE);
+	CHECK_INT(join.issue_ids, 0);
+	CHECK_ERROR(equic_join_options_init(&join, 3), EQUIC_ERROR_INVALID_ARGUMENT,
+		    "equic_join_options_init");
 }
 
 static void configurations_are_checked(void)
@@ -181,7 +190,7 @@ static void without_capabilities(void)
 	CHECK_ERROR(equic_gateway_open(&options, &gateway), EQUIC_ERROR_NOT_PERMITTED, "CAP_BPF");
 	CHECK_HAS(equic_last_error_message(), "sudo");
 	CHECK(!gateway);
-	CHECK_ERROR(equic_gateway_join("eth0", "test", &gateway), EQUIC_ERROR_NOT_PERMITTED,
+	CHECK_ERROR(equic_gateway_join("eth0", "test", NULL, &gateway), EQUIC_ERROR_NOT_PERMITTED,
 		    "CAP_");
 	CHECK(!gateway);
 }

@@ -34,6 +34,16 @@ static struct opened open_with(uint32_t limit)
 	return opened;
 }
 
+static equic_join_options join_options(enum equic_token_check token_check, int issue_ids)
+{
+	equic_join_options options;
+
+	CHECK_OK(equic_join_options_init(&options, sizeof(options)));
+	options.token_check = token_check;
+	options.issue_ids = issue_ids;
+	return options;
+}
+
 static void close_all(struct opened opened)
 {
 	equic_service_release(opened.service);
@@ -423,7 +433,7 @@ static void feed_from_elsewhere(const char *selector, int ready)
 	equic_gateway *gateway;
 	equic_service *service;
 
-	CHECK_OK(equic_gateway_join(selector, "worker", &gateway));
+	CHECK_OK(equic_gateway_join(selector, "worker", NULL, &gateway));
 	CHECK_ERROR(equic_gateway_attach(gateway, "lo", EQUIC_MODE_AUTO), EQUIC_ERROR_NOT_OWNER,
 		    "another");
 	CHECK_ERROR(equic_gateway_detach(gateway, NULL), EQUIC_ERROR_NOT_OWNER, "another");
@@ -464,8 +474,8 @@ static void processes_share_a_gateway(void)
 	probe.here = listen_here();
 	CHECK_OK(equic_gateway_attach(opened.gateway, "eth0", EQUIC_MODE_AUTO));
 	snprintf(selector, sizeof(selector), "%u", program_on("eth0", NULL));
-	CHECK_ERROR(equic_gateway_join("no-such-gateway", NULL, &joined), EQUIC_ERROR_NO_GATEWAY,
-		    "no-such-gateway");
+	CHECK_ERROR(equic_gateway_join("no-such-gateway", NULL, NULL, &joined),
+		    EQUIC_ERROR_NO_GATEWAY, "no-such-gateway");
 	CHECK(!joined);
 
 	connection = open_connection(opened.service, "10.0.0.2", 1, 0);
@@ -577,6 +587,7 @@ static void await_event(int pipe, enum equic_join_event event, const char *says)
 /* The gateway is killed and started again, while a server has joined it. */
 static void the_next_gateway_is_joined(void)
 {
+	const equic_join_options options = join_options(EQUIC_TOKEN_CHECK_GATEWAY_KEYS, 1);
 	equic_connection *one, *two;
 	equic_gateway *gateway;
 	equic_service *service;
@@ -590,8 +601,7 @@ static void the_next_gateway_is_joined(void)
 	here = listen_here();
 	CHECK(pipe(ends) == 0);
 	owner = start_owner();
-	CHECK_OK(equic_gateway_join_checking("eth0", "server", EQUIC_TOKEN_KEYS_TAKE_FOR_IDS,
-					     &gateway));
+	CHECK_OK(equic_gateway_join("eth0", "server", &options, &gateway));
 	CHECK_OK(equic_gateway_ring(gateway, &ring));
 	CHECK_OK(equic_gateway_ids(gateway, 0, &ids));
 	CHECK_OK(equic_ids_generate(ids, id, sizeof(id)));
@@ -692,12 +702,12 @@ static void no_gateway_at_the_socket(void)
 {
 	equic_gateway *gateway = (equic_gateway *)1;
 
-	CHECK_ERROR(equic_gateway_connect("/nonexistent/equic.sock", NULL, &gateway),
+	CHECK_ERROR(equic_gateway_connect("/nonexistent/equic.sock", NULL, NULL, &gateway),
 		    EQUIC_ERROR_NO_GATEWAY, "equic gateway run --socket");
 	CHECK(!gateway);
-	CHECK_ERROR(equic_gateway_connect(NULL, NULL, &gateway), EQUIC_ERROR_INVALID_ARGUMENT,
+	CHECK_ERROR(equic_gateway_connect(NULL, NULL, NULL, &gateway), EQUIC_ERROR_INVALID_ARGUMENT,
 		    "path");
-	CHECK_ERROR(equic_gateway_connect("/tmp", NULL, NULL), EQUIC_ERROR_INVALID_ARGUMENT,
+	CHECK_ERROR(equic_gateway_connect("/tmp", NULL, NULL, NULL), EQUIC_ERROR_INVALID_ARGUMENT,
 		    "gateway");
 }
 
@@ -708,10 +718,10 @@ struct at_socket {
 
 static bool connects(const void *argument)
 {
+	const equic_join_options options = join_options(EQUIC_TOKEN_CHECK_GATEWAY_KEYS, 0);
 	const struct at_socket *at = argument;
 
-	return equic_gateway_connect_checking(at->path, "c server", EQUIC_TOKEN_KEYS_TAKE,
-					      at->gateway) == EQUIC_OK;
+	return equic_gateway_connect(at->path, "c server", &options, at->gateway) == EQUIC_OK;
 }
 
 /* A server as an unprivileged user, in its own process. It waits for its gateway. */
@@ -791,6 +801,7 @@ static void a_server_without_privileges(void)
 
 static void servers_take_the_keys_as_they_join(void)
 {
+	const equic_join_options options = join_options(EQUIC_TOKEN_CHECK_GATEWAY_KEYS, 0);
 	struct opened opened = open_with(2);
 	equic_gateway *joined = (equic_gateway *)8;
 	equic_ring *gateways, *ring = (equic_ring *)8;
@@ -799,7 +810,7 @@ static void servers_take_the_keys_as_they_join(void)
 
 	CHECK_OK(equic_gateway_ring(opened.gateway, &gateways));
 	CHECK_OK(seal_for(gateways, "192.0.2.7", token));
-	CHECK_OK(equic_gateway_join_checking("c-test", "takes", EQUIC_TOKEN_KEYS_TAKE, &joined));
+	CHECK_OK(equic_gateway_join("c-test", "takes", &options, &joined));
 	CHECK_OK(equic_gateway_ring(joined, &ring));
 	CHECK_OK(verify_for(ring, "192.0.2.7", token, &proof));
 	CHECK_INT(proof.original_dcid_len, sizeof(ORIGINAL));
@@ -823,30 +834,38 @@ static void servers_take_the_keys_as_they_join(void)
 static void who_has_not_asked_has_no_ring(void)
 {
 	const enum equic_error refused = EQUIC_ERROR_INVALID_ARGUMENT;
+	const equic_join_options own = join_options(EQUIC_TOKEN_CHECK_OWN_KEYS, 0);
+	equic_join_options none = join_options(EQUIC_TOKEN_CHECK_NONE, 0);
 	struct opened opened = open_with(2);
 	equic_gateway *joined = (equic_gateway *)8;
 	equic_ring *ring = (equic_ring *)8;
 	equic_ids *ids = (equic_ids *)8;
 
-	for (int keys = EQUIC_TOKEN_KEYS_NONE; keys <= EQUIC_TOKEN_KEYS_OWN; keys += 2) {
-		CHECK_OK(equic_gateway_join_checking("c-test", NULL, keys, &joined));
+	/* NULL stands for the defaults, as do options that were only initialised. */
+	const equic_join_options *said[] = {NULL, &none, &own};
+
+	for (int i = 0; i < 3; i++) {
+		CHECK_OK(equic_gateway_join("c-test", NULL, said[i], &joined));
 		CHECK_ERROR(equic_gateway_ring(joined, &ring), EQUIC_ERROR_NOT_FOUND,
-			    "EQUIC_TOKEN_KEYS_TAKE");
+			    "EQUIC_TOKEN_CHECK_GATEWAY_KEYS");
 		CHECK(!ring);
-		CHECK_ERROR(equic_gateway_ids(joined, 0, &ids), EQUIC_ERROR_NOT_FOUND,
-			    "EQUIC_TOKEN_KEYS_TAKE");
+		CHECK_ERROR(equic_gateway_ids(joined, 0, &ids), EQUIC_ERROR_NOT_FOUND, "issue_ids");
 		CHECK(!ids);
 		equic_gateway_close(joined);
 	}
-	CHECK_ERROR(equic_gateway_join_checking("c-test", NULL, 5, &joined), refused,
-		    "equic_token_keys");
-	CHECK(!joined);
-	CHECK_ERROR(equic_gateway_join_checking("c-test", NULL, -1, &joined), refused,
-		    "equic_token_keys");
-	CHECK_ERROR(equic_gateway_join_checking("c-test", NULL, EQUIC_TOKEN_KEYS_TAKE, NULL),
-		    refused, "NULL");
-	CHECK_ERROR(equic_gateway_connect_checking("/tmp", NULL, 5, &joined), refused,
-		    "equic_token_keys");
+	for (int i = 0; i < 2; i++) {
+		none.token_check = i ? -1 : 3;
+		joined = (equic_gateway *)8;
+		CHECK_ERROR(equic_gateway_join("c-test", NULL, &none, &joined), refused,
+			    "equic_token_check");
+		CHECK(!joined);
+		CHECK_ERROR(equic_gateway_connect("/tmp", NULL, &none, &joined), refused,
+			    "equic_token_check");
+	}
+	none.size = 0;
+	CHECK_ERROR(equic_gateway_join("c-test", NULL, &none, &joined), refused,
+		    "equic_join_options_init");
+	CHECK_ERROR(equic_gateway_join("c-test", NULL, &own, NULL), refused, "NULL");
 	CHECK_ERROR(equic_gateway_ring(NULL, &ring), refused, "NULL");
 	CHECK_ERROR(equic_gateway_ring(opened.gateway, NULL), refused, "NULL");
 	CHECK_ERROR(equic_gateway_ids(NULL, 0, &ids), refused, "NULL");
@@ -869,7 +888,8 @@ static equic_ids *checker_of(const equic_gateway *gateway)
 
 static void ids_are_the_gateway_s(void)
 {
-	const int said[] = {EQUIC_TOKEN_KEYS_TAKE_FOR_IDS, EQUIC_TOKEN_KEYS_IDS_ONLY};
+	const int said[] = {EQUIC_TOKEN_CHECK_GATEWAY_KEYS, EQUIC_TOKEN_CHECK_NONE,
+			    EQUIC_TOKEN_CHECK_OWN_KEYS};
 	struct opened opened = open_with(2);
 	equic_ids *checker = checker_of(opened.gateway), *ids, *same, *other;
 	uint8_t id[EQUIC_ID_LENGTH], next[EQUIC_ID_LENGTH];
@@ -877,8 +897,10 @@ static void ids_are_the_gateway_s(void)
 	equic_ring *ring;
 	uint32_t slot;
 
-	for (int i = 0; i < 2; i++) {
-		CHECK_OK(equic_gateway_join_checking("c-test", "makes", said[i], &joined));
+	for (int i = 0; i < 3; i++) {
+		const equic_join_options options = join_options(said[i], 1);
+
+		CHECK_OK(equic_gateway_join("c-test", "makes", &options, &joined));
 		CHECK_OK(equic_gateway_slot(joined, &slot));
 		CHECK_OK(equic_gateway_slot(joined, NULL));
 		CHECK_OK(equic_gateway_ids(joined, 9, &ids));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use equic_gateway::{Control, IpNet, ListAction, ListFile, Origin, parse_duration, parse_prefix};
+use equic_gateway::{Control, IpNet, ListAction, Origin, parse_duration, parse_prefix, read_list};
 use equic_report::table::{Cell, Column, Table, Tone};
 use serde_json::json;
 
@@ -22,17 +22,6 @@ pub(crate) struct Add {
     /// may be given several times
     #[arg(long, value_name = "FILE")]
     file: Vec<PathBuf>,
-    /// If FILE is a table of autonomous systems, use only the prefixes of AS number N; may be given
-    /// several times
-    #[arg(long, value_name = "N", requires = "file")]
-    asn: Vec<u32>,
-    /// If FILE is a table of countries, use only the prefixes of country XX (ISO 3166-1); may be
-    /// given several times
-    #[arg(long, value_name = "XX", requires = "file")]
-    country: Vec<String>,
-    /// File that maps each geoname_id to a country, for GeoLite2's tables of blocks
-    #[arg(long, value_name = "FILE", requires = "country")]
-    locations: Option<PathBuf>,
     /// Time after which the entry expires, such as 90s, 10m, 2h or 7d [default: when the gateway
     /// ends]
     #[arg(long = "for", value_name = "DURATION", value_parser = lifetime, conflicts_with = "file")]
@@ -117,16 +106,7 @@ fn add(args: &Add, action: ListAction) -> Result {
 fn load(control: &Control, args: &Add, action: ListAction, schema: &str) -> Result {
     let (mut wanted, mut wrong) = (Vec::new(), Vec::new());
     for file in &args.file {
-        let list = ListFile {
-            file: file.clone(),
-            asn: args.asn.clone(),
-            country: args.country.clone(),
-            locations: args.locations.clone(),
-        };
-        if !list.is_plain() {
-            list.check().map_err(Failure::usage)?;
-        }
-        match list.read() {
+        match read_list(file) {
             Ok(prefixes) => wanted.extend(prefixes.into_iter().map(|prefix| (prefix, action))),
             Err(error) => wrong.push(error.to_string()),
         }

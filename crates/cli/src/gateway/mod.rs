@@ -7,11 +7,11 @@
 //! program on given packets, and [`capture`] writes dropped packets to a file.
 
 pub(crate) mod attach;
-mod attributes;
 mod capture;
 mod detach;
 mod doubts;
 mod explain;
+mod keep;
 mod keys;
 pub(crate) mod limits;
 mod lists;
@@ -20,7 +20,6 @@ mod needs;
 mod reasons;
 mod reload;
 mod run;
-mod save;
 mod set;
 mod sources;
 pub(crate) mod status;

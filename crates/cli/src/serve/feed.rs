@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use equic_gateway::{
-    Config, Control, JoinEvent, Ledger, Listen, Service, ServiceConfig, TokenKeys,
+    Config, Control, JoinEvent, JoinOptions, Ledger, Listen, Service, ServiceConfig, TokenCheck,
 };
 use serde_json::json;
 
@@ -121,9 +121,14 @@ pub(super) fn feed(args: &Args, address: SocketAddr) -> Result<Option<Feeding>> 
             own: Some(own),
         }));
     }
-    let keys = if args.retry_keys.is_some() { TokenKeys::Own } else { TokenKeys::TakeForIds };
+    let options = JoinOptions::new("equic serve");
+    let options = if args.retry_keys.is_some() {
+        options.token_check(TokenCheck::OwnKeys)
+    } else {
+        options.token_check(TokenCheck::GatewayKeys).issue_ids(true)
+    };
     if let Some(path) = &args.gateway_socket {
-        return Ok(Some(feed_by_socket(path, args.service.as_deref(), keys, address)?));
+        return Ok(Some(feed_by_socket(path, args.service.as_deref(), options, address)?));
     }
     let Some(selector) = &args.gateway else {
         return match args.service {
@@ -141,7 +146,7 @@ pub(super) fn feed(args: &Args, address: SocketAddr) -> Result<Option<Feeding>> 
         }
         None => Some(service_at(&control, address)?),
     };
-    let ledger = control.join_checking("equic serve", keys)?;
+    let ledger = control.join(options)?;
     let service = ledger.service_at(index.unwrap_or_default())?;
     Ok(Some(Feeding { through: Through::Maps(control, ledger), service, own: None }))
 }
@@ -151,10 +156,10 @@ pub(super) fn feed(args: &Args, address: SocketAddr) -> Result<Option<Feeding>> 
 fn feed_by_socket(
     path: &Path,
     service: Option<&str>,
-    keys: TokenKeys,
+    options: JoinOptions,
     address: SocketAddr,
 ) -> Result<Feeding> {
-    let (ledger, at_address) = Ledger::connect_listening(path, "equic serve", keys, address)?;
+    let (ledger, at_address) = Ledger::connect_listening(path, options, address)?;
     let service = match (service, at_address, ledger.service_names().as_slice()) {
         (Some(name), ..) => ledger.service(name)?,
         (None, Some(service), _) => service,

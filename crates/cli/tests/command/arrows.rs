@@ -52,7 +52,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-sim", &["equic-wire", "equic-transport", "equic-net", "equic-tcp"]),
     (
         "equic-scenario",
-        &["equic-plugin", "equic-plugin-kit", "equic-report", "equic-sim", "equic-transport"],
+        &[
+            "equic-plugin",
+            "equic-plugin-kit",
+            "equic-report",
+            "equic-sim",
+            "equic-tcp",
+            "equic-transport",
+        ],
     ),
     ("equic-console", &["equic-quic", "equic-report"]),
     (

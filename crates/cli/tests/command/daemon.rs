@@ -803,73 +803,64 @@ fn a_full_disk_is_a_state_and_no_end() {
     assert!(gateway.terminate().success());
 }
 
-/// `set --save` must write only the settings that it was given. It must refuse to write to a file
-/// that another program has changed.
+/// The lines that `set` prints must keep the settings when they are in the configuration file.
 #[test]
-fn what_is_set_can_be_saved() {
-    let Some(lab) = lab("cli-save", 1) else { return };
-    let daemon = Daemon::new("save");
-    daemon.configure("# Ours.", "interfaces = [\"eth0\"]", "max_connections = 5 # few");
+fn what_is_set_can_be_kept() {
+    let Some(lab) = lab("cli-keep", 1) else { return };
+    let daemon = Daemon::new("keep");
+    daemon.configure("# Ours.", "interfaces = [\"eth0\"]", "# The service.");
     let gateway = daemon.run(lab.server(), &[]);
     let file = daemon.path("equic.toml");
-    let text = || std::fs::read_to_string(&file).unwrap();
-    let before = text();
     eventually("it says how it is", || daemon.status()["report"]["config"].as_str().map(drop));
-    let saved =
-        daemon.equic(&["set", "--save", "max_connections=9", "dry_run=on", "--json"]).json();
-    assert_eq!(saved["saved"], text_of(&file));
-    let after = before
-        .replace("max_connections = 5 # few", "max_connections = 9 # few")
-        .replace("interfaces = [\"eth0\"]\n", "interfaces = [\"eth0\"]\ndry_run = true\n");
-    assert_eq!(text(), after);
-    assert_eq!(daemon.status()["services"][0]["max_connections"], 9);
-    // A second save must accept the file that the first one wrote. The mode of the file must not
-    // change.
-    let mode = || std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&file).unwrap()) & 0o777;
-    let was = mode();
-    let said = daemon.equic(&["set", "--save", "dry_run=off"]).ok();
-    assert!(said.contains("saved to"), "{said}");
-    assert_eq!((text(), mode()), (after.replace("dry_run = true", "dry_run = false"), was));
-    // A reload of the saved file must change nothing.
+    let settings = [
+        "max_connections=9",
+        "policy=strict",
+        "check_ids=on",
+        "new_per_source=20/s burst 40",
+        "bytes_per_source=10MB/s burst 1MB",
+        "packets_per_source=off",
+        "handshake_timeout=3s",
+        "dry_run=on",
+        "lease=2s",
+        "events=100/s",
+    ];
+    let set = |args: &[&str]| daemon.equic(&[&["set"], args, &settings].concat());
+    let said = set(&[]).ok();
+    let heading = format!("these lines in {} keep the settings after a restart:", text_of(&file));
+    assert!(said.contains(&heading) && said.contains("\n    max_connections = 9\n"), "{said}");
+    let keep = set(&["--json"]).json()["keep"].clone();
+    assert_eq!(keep["file"], text_of(&file));
+    let lines = |service: &Value| {
+        let mut tables = keep["tables"].as_array().unwrap().iter();
+        let table = tables.find(|table| table["service"] == *service).unwrap();
+        let lines = table["lines"].as_array().unwrap().iter();
+        lines.map(|line| line.as_str().unwrap()).collect::<Vec<_>>().join("\n")
+    };
+    let services = || {
+        let mut status = daemon.status();
+        (status["services"].take(), status["dry_run"].take(), status["lease"].take())
+    };
+    let before = services();
+    assert_eq!(before.0[0]["max_connections"], 9);
+
+    let text = std::fs::read_to_string(&file).unwrap();
+    let kept = text
+        .replace("interfaces =", &format!("{}\ninterfaces =", lines(&Value::Null)))
+        .replace("# The service.", &lines(&before.0[0]["name"]));
+    daemon.write("equic.toml", &kept);
     gateway.signal(Signal::SIGHUP);
     assert_eq!(gateway.event("reload")["ok"], true);
-    assert_eq!(daemon.status()["services"][0]["max_connections"], 9);
-
-    // If another program has changed the file, the command must neither overwrite it nor change a
-    // setting.
-    let theirs = text().replace("# Ours.", "# Theirs.");
-    daemon.write("equic.toml", &theirs);
-    let refused = daemon.equic(&["set", "--save", "max_connections=7"]);
-    assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.stderr.contains("was edited after the gateway had read it"), "{refused:?}");
-    assert!(refused.stderr.contains("equic gateway reload"), "{refused:?}");
-    assert_eq!((text(), &daemon.status()["services"][0]["max_connections"]), (theirs, &9.into()));
-    gateway.signal(Signal::SIGHUP);
-    assert_eq!(gateway.event("reload")["ok"], true);
-    daemon.equic(&["set", "--save", "max_connections=7"]).ok();
-    assert!(text().contains("# Theirs.") && text().contains("max_connections = 7 # few"));
-
-    // If the file cannot be written, the live setting must not change either.
-    let blocked = daemon.path(".equic.toml.equic-new");
-    std::fs::create_dir(&blocked).unwrap();
-    let refused = daemon.equic(&["set", "--save", "max_connections=8"]);
-    assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.stderr.contains("nothing was changed: cannot save to"), "{refused:?}");
-    assert_eq!(daemon.status()["services"][0]["max_connections"], 7);
-    std::fs::remove_dir(&blocked).unwrap();
-    let left: Vec<_> = std::fs::read_dir(daemon.folder.path()).unwrap().collect();
-    assert_eq!(left.len(), 1, "{left:?}");
+    assert_eq!(services(), before);
 }
 
+/// Without a configuration file, the lines have no file.
 #[test]
-fn without_a_file_nothing_is_saved() {
+fn what_is_set_without_a_file() {
     let Some(lab) = lab("cli-unsaved", 1) else { return };
     let name = &unique("unsaved");
     let gateway = Running::gateway(lab.server(), name, &[]);
     gateway.event("ready");
-    let refused = equic(&["gateway", "set", "--save", "max_connections=8", "--gateway", name]);
-    assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.stderr.contains("was started without a configuration file"), "{refused:?}");
-    let status = equic(&["gateway", "status", "--json", "--gateway", name]).json();
-    assert_eq!(status["services"][0]["max_connections"], 0);
+    let set = equic(&["gateway", "set", "max_connections=8", "--json", "--gateway", name]).json();
+    assert_eq!(set["keep"]["file"], Value::Null);
+    assert_eq!(set["keep"]["tables"][0]["lines"], serde_json::json!(["max_connections = 8"]));
 }

@@ -42,12 +42,6 @@ impl Scene {
         write("deny", "198.51.100.1\n");
         write("more", "198.51.100.2\n");
         write("allow", "203.0.113.2\n");
-        write(
-            "asn.tsv",
-            "10.1.0.0\t10.1.0.255\t64500\tXX\tA\n10.2.0.0\t10.2.0.255\t64501\tYY\tB\n",
-        );
-        write("blocks.csv", "network,geoname_id\n10.3.0.0/24,42\n");
-        write("locations.csv", "geoname_id,country_iso_code\n42,XX\n");
         scene
     }
 
@@ -116,7 +110,6 @@ impl Scene {
             return document;
         }
         let (table, key) = key.rsplit_once('.').unwrap_or(("", key));
-        let (table, key) = if table == "deny_files" { ("", table) } else { (table, key) };
         let keys = document.get_mut(table).unwrap_or_else(|| panic!("no table {table}"));
         keys.retain(|(other, _)| other != key);
         keys.push((key.to_owned(), value.to_owned()));
@@ -165,24 +158,11 @@ fn lists(key: &'static str, value: &str, deny: &[&str], allow: &[&str]) -> Row {
 
 fn list_rows() -> Vec<Row> {
     let (denied, allowed) = ("192.0.2.1/32", ["203.0.113.1/32", "203.0.113.2/32"]);
-    let by_file = |key, value: &str, prefix| lists(key, value, &[denied, prefix], &allowed);
     vec![
         lists("deny", "[\"192.0.2.9\"]", &["192.0.2.9/32", "198.51.100.1/32"], &allowed),
         lists("allow", "[]", &[denied, "198.51.100.1/32"], &["203.0.113.2/32"]),
         lists("allow_files", "[]", &[denied, "198.51.100.1/32"], &["203.0.113.1/32"]),
-        by_file("deny_files", "[\"more\"]", "198.51.100.2/32"),
-        by_file("deny_files.file", "[{ file = \"asn.tsv\", asn = [64500] }]", "10.1.0.0/24"),
-        by_file("deny_files.asn", "[{ file = \"asn.tsv\", asn = [64501] }]", "10.2.0.0/24"),
-        by_file(
-            "deny_files.country",
-            "[{ file = \"asn.tsv\", country = [\"YY\"] }]",
-            "10.2.0.0/24",
-        ),
-        by_file(
-            "deny_files.locations",
-            "[{ file = \"blocks.csv\", country = [\"XX\"], locations = \"locations.csv\" }]",
-            "10.3.0.0/24",
-        ),
+        lists("deny_files", "[\"more\"]", &[denied, "198.51.100.2/32"], &allowed),
     ]
 }
 

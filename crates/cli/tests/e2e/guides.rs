@@ -243,7 +243,6 @@ fn guide_to_operation() {
     guide.starts_line("equic gateway run --config equic.toml", GATEWAY);
     guide.types("equic gateway check");
     guide.types("equic gateway reload");
-    guide.types("equic gateway set --save");
     guide.end();
 }
 
@@ -305,6 +304,16 @@ fn guide_to_lists_and_bans() {
     guide.write("deny.txt", "203.0.113.128/25\n# of today\n2001:db8::/32\n");
     guide.types("equic gateway deny --file");
     assert!(guide.shell_succeeds("equic gateway lists").contains("2001:db8::/32"));
+    let table = "192.0.2.0\t192.0.3.127\t64500\tXX\tA\n2001:db8:9::\t2001:db8:9::\t1\tYY\tB\n";
+    guide.write("ip2asn-combined.tsv", table);
+    let script = "prefixes-of --asn 64500 --asn 64501 --out deny.txt ip2asn-combined.tsv";
+    let page = std::fs::read_to_string(format!("{ROOT}/docs/how-to/lists-and-bans.md")).unwrap();
+    assert!(page.contains(script));
+    guide.shell_succeeds(&format!("{ROOT}/scripts/{script}"));
+    guide.types("equic gateway deny --file");
+    let lists = guide.shell_succeeds("equic gateway lists");
+    assert!(lists.contains("192.0.2.0/24") && lists.contains("192.0.3.0/25"), "{lists}");
+    assert!(!lists.contains("2001:db8"), "{lists}");
     guide.types("equic gateway lists");
     guide.shell_succeeds("equic gateway deny 198.51.100.9");
     guide.types("equic gateway forget");

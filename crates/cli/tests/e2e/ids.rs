@@ -2,7 +2,7 @@
 
 use std::net::UdpSocket;
 
-use equic_gateway::{Control, ID_FORMAT, Ledger, TokenKeys};
+use equic_gateway::{Control, ID_FORMAT, JoinOptions, Ledger, TokenCheck};
 use equic_token::{IdFormat, IdGenerator};
 
 use crate::attack::{self, Attack, spoofed};
@@ -298,7 +298,8 @@ fn servers_that_make_no_such_ids_are_told_of() {
     assert_eq!(stage.verdict("forged_id").packets, 0);
     stage.set("check_ids=false");
 
-    let mute = Ledger::connect_checking(socket, "mute", TokenKeys::Take).expect("root may join");
+    let checking = |name| JoinOptions::new(name).token_check(TokenCheck::GatewayKeys);
+    let mute = Ledger::connect(socket, checking("mute")).expect("root may join");
     let refused = stage.equic(&["set", "check_ids=true"]);
     assert!(refused.stderr.contains("mute"), "{}", refused.stderr);
     assert_eq!(stage.status()["services"][0]["check_ids"], false);
@@ -308,7 +309,7 @@ fn servers_that_make_no_such_ids_are_told_of() {
     assert!(condition["what"].as_str().is_some_and(|what| what.contains("mute")), "{condition}");
     drop(mute);
     assert_eq!(gateway.event("recovered")["about"], "ids");
-    let made = Ledger::connect_checking(socket, "maker", TokenKeys::TakeForIds).expect("joined");
+    let made = Ledger::connect(socket, checking("maker").issue_ids(true)).expect("joined");
     assert!(made.key_ring().expect("it can be read").is_some());
     stage.set("check_ids=true");
     link.fetch(10_000);

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, UdpSocket};
 
-use equic_gateway::{Control, TokenKeys};
+use equic_gateway::{Control, JoinOptions, TokenCheck};
 use nix::sys::signal::Signal;
 
 use crate::client::{Clients, Open};
@@ -45,7 +45,8 @@ fn checked(example: Example) {
 
     // While another server has not declared its support, the check must not be enabled. When only
     // the example is left, it must be possible.
-    let mute = control.join_checking("mute", TokenKeys::Take).expect("root may join");
+    let options = JoinOptions::new("mute").token_check(TokenCheck::GatewayKeys);
+    let mute = control.join(options).expect("root may join");
     let refused = stage.equic(&["set", "check_ids=true"]);
     assert!(refused.stderr.contains("mute (process"), "{}", refused.stderr);
     assert_eq!(stage.status()["services"][0]["check_ids"], false);

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Config, ConfigError, GatewayConfig, Retry, ServiceConfig, check};
-use crate::error::{Error, similar};
+use super::{ConfigError, GatewayConfig, Retry, ServiceConfig, check};
+use crate::error::similar;
 use crate::quantity::{Rate, format_duration, parse_duration, parse_size};
 
 /// A change of a setting that was made.
@@ -461,37 +461,5 @@ impl Setting {
     fn number(&self) -> Result<u32, ConfigError> {
         let number = parse_size(&self.value).map_err(|e| self.invalid(e.to_string()))?;
         u32::try_from(number).map_err(|_| self.invalid(format!("{number} is over {}", u32::MAX)))
-    }
-}
-
-impl Config {
-    /// Changes a setting in a configuration, as [`Control::apply`](crate::Control::apply) does in a
-    /// running gateway.
-    ///
-    /// # Errors
-    /// Returns [`Error::NoSuchService`] if no service has this name. Returns
-    /// [`ConfigError::Invalid`] if the value is invalid, or does not fit the other settings.
-    pub fn set(&mut self, setting: &Setting) -> crate::Result<Vec<Change>> {
-        let key = setting.key;
-        if setting.is_for_gateway() {
-            let old = self.gateway.clone();
-            setting.apply_gateway(&mut self.gateway)?;
-            return Ok(vec![Change::of_gateway(key, &old, &self.gateway)]);
-        }
-        let meant = |service: &ServiceConfig| {
-            setting.service.as_ref().is_none_or(|wanted| *wanted == service.name)
-        };
-        if let Some(wanted) = setting.service.as_ref().filter(|_| !self.services.iter().any(meant))
-        {
-            let names = self.services.iter().map(|service| service.name.clone()).collect();
-            return Err(Error::no_such_service(wanted, names));
-        }
-        let mut changes = Vec::new();
-        for service in self.services.iter_mut().filter(|service| meant(service)) {
-            let old = service.clone();
-            setting.apply(service)?;
-            changes.push(Change::of_service(key, &old, service));
-        }
-        Ok(changes)
     }
 }

@@ -19,9 +19,9 @@ use crate::control::ListAction;
 const LONGEST: u64 = 256 << 20;
 /// Maximum number of prefixes in a list file. The lists of both families together can hold this
 /// many.
-pub(super) const MOST: usize = 2 << 22;
+const MOST: usize = 2 << 22;
 /// Number of bad lines after which reading stops.
-pub(super) const BAD: usize = 1_000;
+const BAD: usize = 1_000;
 
 /// Parses the text of a list file. A byte order mark (U+FEFF) at its start is ignored.
 ///
@@ -74,18 +74,13 @@ pub(super) fn parse_at_most(most: usize, text: &[u8]) -> Result<Vec<IpNet>, Conf
 /// Returns the errors of [`parse_list`]. Also fails if the file cannot be read, or if it is empty
 /// or contains only white space.
 pub fn read_list(path: &Path) -> Result<Vec<IpNet>, ConfigError> {
-    let text = read_text(path)?;
+    let text = crate::file::read_regular(path, LONGEST)
+        .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
     if text.trim_ascii().is_empty() {
         let message = "the list file is empty, so another process may still be writing it: put a comment (`# empty`) into a list without prefixes, and replace list files by renaming a new file";
         return Err(ConfigError::problems(Some(path), vec![Problem::of("", message)]));
     }
     parse_list(&text).map_err(|error| error.in_file(path))
-}
-
-/// Reads the bytes of a list file, up to the largest accepted size.
-pub(super) fn read_text(path: &Path) -> Result<Vec<u8>, ConfigError> {
-    crate::file::read_regular(path, LONGEST)
-        .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })
 }
 
 impl Config {
@@ -115,9 +110,9 @@ impl Config {
         for (list, action) in
             files.chain(self.allow_files.iter().map(|list| (list, ListAction::Allow)))
         {
-            match list.read() {
+            match read_list(list) {
                 Ok(prefixes) => {
-                    problems.extend(add(prefixes, action, &list.file.display().to_string()));
+                    problems.extend(add(prefixes, action, &list.display().to_string()));
                 }
                 Err(error) => errors.push(error),
             }

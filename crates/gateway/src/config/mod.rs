@@ -3,8 +3,7 @@
 //! * [`Config`] and its parts are plain data. Read them from a file with [`Config::parse`], or fill
 //!   them in. `read.rs` reads the text. [`Config::validate`] checks what the types cannot express
 //!   (`check.rs`);
-//! * `ban.rs`: `[ban]`; `listfile.rs`: list files with one address or prefix per line; `origin.rs`:
-//!   tables of autonomous systems and countries;
+//! * `ban.rs`: `[ban]`; `listfile.rs`: list files with one address or prefix per line;
 //! * `overrides.rs`: `[[service.override]]`;
 //! * `types.rs`: listeners, prefixes, modes and policies, and their text forms;
 //! * `keys.rs`: the settings that can change while the gateway runs (`set KEY=VALUE`), with the
@@ -17,7 +16,6 @@ mod check;
 mod convert;
 mod keys;
 mod listfile;
-mod origin;
 mod overrides;
 mod problem;
 mod read;
@@ -25,7 +23,7 @@ mod socket;
 mod types;
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -39,7 +37,6 @@ pub(crate) use convert::{
 };
 pub use keys::{Change, Key, Setting, SettingValue};
 pub use listfile::{parse_list, read_list};
-pub use origin::ListFile;
 pub use overrides::OverrideConfig;
 pub(crate) use overrides::{overrides_from_abi, overrides_of};
 pub use problem::{ConfigError, Problem};
@@ -60,9 +57,9 @@ pub struct Config {
     pub allow: Vec<IpNet>,
     /// Files with more prefixes to drop. Relative paths start at the folder of the configuration
     /// file.
-    pub deny_files: Vec<ListFile>,
+    pub deny_files: Vec<PathBuf>,
     /// Files with more prefixes that are exempt from quotas and rates.
-    pub allow_files: Vec<ListFile>,
+    pub allow_files: Vec<PathBuf>,
     /// Settings of the gateway as a whole.
     pub gateway: GatewayConfig,
     /// Settings of bans. `None` disables bans.
@@ -339,9 +336,7 @@ impl Config {
         let folder = path.parent().unwrap_or(Path::new(""));
         let state = config.ban.as_mut().and_then(|ban| ban.state.as_mut());
         let lists = config.deny_files.iter_mut().chain(&mut config.allow_files);
-        let files =
-            lists.flat_map(|list| std::iter::once(&mut list.file).chain(&mut list.locations));
-        files.chain(state).for_each(|file| *file = folder.join(&file));
+        lists.chain(state).for_each(|file| *file = folder.join(&file));
         Ok(config)
     }
 

@@ -5,6 +5,7 @@
 //! errors are reported with them, because the parser continues after an error.
 
 use std::collections::{BTreeSet, HashSet};
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -12,8 +13,8 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::check::{Complaint, Step, check};
 use super::{
-    BanConfig, Config, GatewayConfig, ListFile, OverrideConfig, Problem, ServiceConfig,
-    SocketConfig, parse_prefix,
+    BanConfig, Config, GatewayConfig, OverrideConfig, Problem, ServiceConfig, SocketConfig,
+    parse_prefix,
 };
 use crate::error::similar;
 use crate::quantity::parse_duration;
@@ -100,7 +101,7 @@ pub(super) fn read(text: &str) -> (Config, Vec<Problem>) {
 
 /// A configuration file with every table. Each table has an unknown key, which makes the reader
 /// collect the table's valid keys.
-const ALL_TABLES: &str = "x = 0\ndeny_files = [{ x = 0 }]\n[gateway]\nx = 0\n[gateway.socket]\nx = 0\n\
+const ALL_TABLES: &str = "x = 0\n[gateway]\nx = 0\n[gateway.socket]\nx = 0\n\
                           [ban]\nx = 0\n[[service]]\nx = 0\n[[service.override]]\nx = 0\n";
 
 /// Returns every key of a configuration file, as the reader knows them.
@@ -177,40 +178,20 @@ impl Reader<'_> {
         *place = Some(socket);
     }
 
-    fn list_files(&mut self, at: &At, value: &Spanned<DeValue<'_>>, place: &mut Vec<ListFile>) {
+    fn list_files(&mut self, at: &At, value: &Spanned<DeValue<'_>>, place: &mut Vec<PathBuf>) {
+        const WRONG: &str = "this is not the path of a list file: the script `prefixes-of` makes list files from tables of networks and countries (docs/how-to/lists-and-bans.md)";
         let elements: Vec<_> = self.elements(at, value).collect();
         for (index, value) in elements {
-            let at = at.index(index, None);
             match value.get_ref() {
-                DeValue::String(path) => place.push(ListFile::plain(path.as_ref())),
-                DeValue::Table(table) => {
-                    let mut list = ListFile::default();
-                    let before = self.problems.len();
-                    keys!(self, table, at;
-                        "file" => list.file, plain;
-                        "asn" => list.asn, list;
-                        "country" => list.country, list;
-                        "locations" => list.locations, optional;
-                    );
-                    if self.problems.len() == before {
-                        match list.check() {
-                            Ok(()) => place.push(list),
-                            Err(message) => self.fail(&at, value, message),
-                        }
-                    }
-                }
-                _ => {
-                    let message =
-                        "this is a path, or a table as { file = \"asn.tsv\", asn = [64500] }";
-                    self.fail(&at, value, message.to_owned());
-                }
+                DeValue::String(path) => place.push(path.as_ref().into()),
+                _ => self.fail(&at.index(index, None), value, WRONG.to_owned()),
             }
         }
     }
 
     fn ban(&mut self, at: &At, value: &Spanned<DeValue<'_>>) -> Option<BanConfig> {
         let mut ban = BanConfig::default();
-        let mut state = None::<std::path::PathBuf>;
+        let mut state = None::<PathBuf>;
         let table = self.table(at, value)?;
         keys!(self, table, at;
             "reasons" => ban.reasons, list;

@@ -369,6 +369,12 @@ fn list_files() {
     let absurd = parse_at_most(2, text).unwrap_err().to_string();
     assert_eq!(absurd, "3:1: the list has more than 2 prefixes, which is the maximum");
 
+    for value in ["{ file = \"asn.tsv\", asn = [64500] }", "7"] {
+        let text = format!("deny_files = [\"a\", {value}]\n[[service]]\nlisten = [443]\n");
+        let error = Config::parse(&text).unwrap_err().to_string();
+        assert!(error.starts_with("1:20: ") && error.contains("`prefixes-of`"), "{error}");
+    }
+
     let folder = tempfile::tempdir().unwrap();
     let (deny, allow) = (folder.path().join("deny"), folder.path().join("allow"));
     std::fs::write(&deny, "192.0.2.1\n192.0.2.1\nx\n").unwrap();

@@ -11,10 +11,11 @@ use super::{Control, reading};
 use crate::abi;
 use crate::config::from_c_name;
 use crate::error::{Error, Result};
-use crate::key_ring::{RingAccess, TokenKeys};
+use crate::key_ring::RingAccess;
 use crate::ledger::binding::{BindingKind, GatewayBinding};
 use crate::ledger::header::write_header;
 use crate::ledger::membership::{Membership, Places, this_process};
+use crate::ledger::options::JoinOptions;
 use crate::ledger::source::Keying;
 use crate::ledger::table::{Memory, Table};
 use crate::sync::lock;
@@ -70,9 +71,11 @@ pub(crate) struct Member {
 
 impl Control {
     /// Creates a ledger for this process, puts it into a slot of the gateway, and returns the
-    /// binding between both. `keys` says whether the process needs the gateway's key ring.
-    pub(crate) fn binding(&self, name: &str, keys: TokenKeys) -> Result<GatewayBinding> {
-        let member = || abi::equic_member { flags: keys.flags(), ..this_process(name) };
+    /// binding between both.
+    pub(crate) fn binding(&self, options: &JoinOptions) -> Result<GatewayBinding> {
+        let JoinOptions { name, keys } = options;
+        // A process that can open the gateway's maps may have the key ring.
+        let member = || abi::equic_member { flags: keys.flags(true), ..this_process(name) };
         let (membership, memory) = match self.join_with(name, member()) {
             // Dead processes may occupy the slots. A sweep may free some of them.
             Err(Error::NoFreeLedger { .. }) if self.sweep_ledgers(true)? > 0 => {

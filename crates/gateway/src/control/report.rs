@@ -167,21 +167,6 @@ impl Control {
         serde_json::from_slice(&text).ok()
     }
 
-    /// Records a fingerprint of the configuration file whose settings are in force. Processes that
-    /// want to change that file read it. 0 means no file. The caller chooses how to compute it.
-    pub fn note_config(&self, fingerprint: u64) {
-        if let Some(notes) = &self.maps.notes {
-            atomic!(AtomicU64, notes.pointer(), file).store(fingerprint, Release);
-        }
-    }
-
-    /// Returns the fingerprint of the configuration file that was recorded last. Returns `None` if
-    /// there is no file, or if its fingerprint is unknown.
-    pub fn noted_config(&self) -> Option<u64> {
-        let notes = self.maps.notes.as_ref()?;
-        Some(atomic!(AtomicU64, notes.pointer(), file).load(Acquire)).filter(|noted| *noted != 0)
-    }
-
     fn no_report(&self) -> Error {
         let why = "the program has no map `equic_report`".to_owned();
         Error::ForeignProgram { program: self.program, why }

@@ -18,9 +18,9 @@ use std::time::Duration;
 use super::binding::{GatewayBinding, LedgerState};
 use super::event::{Absence, JoinEvent};
 use super::header::open_connections;
+use super::options::JoinOptions;
 use crate::control::{Control, GatewayChoice, RunningGateway, RunningGateways};
 use crate::error::{Error, Result};
-use crate::key_ring::TokenKeys;
 use crate::periodic::Periodic;
 use crate::services::service_names;
 use crate::sys::ids;
@@ -34,9 +34,8 @@ const WEARY: Duration = Duration::from_secs(1);
 /// State of the thread that searches for the next gateway.
 struct Follower {
     core: Arc<LedgerState>,
-    /// Name of the ledger in `status`.
-    name: String,
-    keys: TokenKeys,
+    /// The options with which the server joined the first gateway.
+    options: JoinOptions,
     chosen: GatewayChoice,
     /// Name of the joined gateway, which may be a successor of the chosen one.
     gateway: String,
@@ -50,14 +49,14 @@ struct Follower {
 /// ends.
 pub(crate) fn start(
     core: &Arc<LedgerState>,
-    (name, keys): (&str, TokenKeys),
+    options: JoinOptions,
     control: &Control,
     chosen: GatewayChoice,
 ) -> Result<Periodic> {
     let map = map_of(control)?;
-    let (core, name, gateway) = (Arc::clone(core), name.to_owned(), chosen.name.clone());
+    let (core, gateway) = (Arc::clone(core), chosen.name.clone());
     let absence = Absence::default();
-    let mut follower = Follower { core, name, keys, chosen, gateway, map, pause: EAGER, absence };
+    let mut follower = Follower { core, options, chosen, gateway, map, pause: EAGER, absence };
     Periodic::start("equic-follower", move || follower.look())
 }
 
@@ -137,7 +136,7 @@ impl Follower {
     /// Moves the ledger to the gateway of `control`, with all open connections.
     fn join(&mut self, control: &Control) -> Result<()> {
         let map = map_of(control)?;
-        let next = || control.binding(&self.name, self.keys);
+        let next = || control.binding(&self.options);
         let event = bind(&self.core, next, &mut self.absence)?;
         (self.map, self.gateway) = (map, control.name());
         self.core.listeners.tell(&event);

@@ -37,7 +37,7 @@ impl Ledger {
     /// process has no key ring of a gateway ([`Ledger::key_ring`]).
     ///
     /// A service with `check_ids` drops packets to any other ID. So a server that has declared
-    /// verifiable IDs ([`TokenKeys::TakeForIds`](crate::TokenKeys::TakeForIds)) must make all of
+    /// verifiable IDs ([`JoinOptions::issue_ids`](crate::JoinOptions::issue_ids)) must make all of
     /// its IDs with such generators.
     ///
     /// # Errors

@@ -1,14 +1,13 @@
 //! Joins a gateway with a ledger, through a handle on the gateway's maps.
 
-use super::Ledger;
+use super::{JoinOptions, Ledger};
 use crate::control::Control;
 use crate::error::Result;
-use crate::key_ring::TokenKeys;
 
 impl Control {
-    /// Creates a ledger for this process and takes a slot of the gateway for it. `name` is its name
-    /// in `status`. The ledger stays valid after this handle is dropped and after privileges are
-    /// dropped, because opening and closing connections needs no privileges.
+    /// Creates a ledger for this process and takes a slot of the gateway for it. `options` is the
+    /// server's name, or [`JoinOptions`]. The ledger stays valid after this handle is dropped and
+    /// after privileges are dropped, because opening and closing connections needs no privileges.
     ///
     /// When another process's gateway ends and is not pinned, the ledger automatically joins the
     /// next gateway with all open connections, and reports that ([`Ledger::notify`], and the log).
@@ -23,17 +22,9 @@ impl Control {
     /// # Errors
     /// Returns [`Error::NoFreeLedger`](crate::Error::NoFreeLedger) if no slot is free, and
     /// [`Error::NotPermitted`](crate::Error::NotPermitted) without `CAP_BPF`.
-    pub fn join(&self, name: &str) -> Result<Ledger> {
-        self.join_checking(name, TokenKeys::None)
-    }
-
-    /// Does the same as [`Control::join`]. `keys` declares how the server treats the tokens of the
-    /// gateway's Retry packets, so that the gateway knows whether the server accepts clients with a
-    /// token.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Control::join`].
-    pub fn join_checking(&self, name: &str, keys: TokenKeys) -> Result<Ledger> {
-        Ledger::joined(self.binding(name, keys)?, (name, keys), self, self.chosen().cloned())
+    pub fn join(&self, options: impl Into<JoinOptions>) -> Result<Ledger> {
+        let options = options.into();
+        let binding = self.binding(&options)?;
+        Ledger::joined(binding, options, self, self.chosen().cloned())
     }
 }

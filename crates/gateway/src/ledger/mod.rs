@@ -9,7 +9,7 @@
 //!   there;
 //! * `source.rs`: the source and the hash of an address;
 //! * `membership.rs`: a slot among the ledgers of a running gateway, and the lease;
-//! * `join.rs`: taking a slot; `header.rs`: the header of a ledger;
+//! * `join.rs`: taking a slot, with the options in `options.rs`; `header.rs`: the header of a ledger;
 //! * `binding.rs`: the gateway that a ledger currently counts for, and the move to the next one;
 //! * `follow.rs`: finding the next gateway; `event.rs`: reporting it;
 //! * `ids.rs`: connection IDs that the gateway can verify.
@@ -22,6 +22,7 @@ pub(crate) mod header;
 pub(crate) mod ids;
 mod join;
 pub(crate) mod membership;
+pub(crate) mod options;
 pub(crate) mod source;
 pub(crate) mod table;
 
@@ -36,12 +37,12 @@ use self::binding::{BindingKind, GatewayBinding, LedgerState, ServiceNumber};
 use self::event::JoinEvent;
 use self::header::{open_connections, write_header};
 use self::membership::this_process;
+use self::options::JoinOptions;
 use self::source::{Keying, Source};
 use self::table::{Held, Memory, Table};
 use crate::config::{Config, from_c_name};
 use crate::control::{Control, GatewayChoice};
 use crate::error::{Error, Result};
-use crate::key_ring::TokenKeys;
 use crate::periodic::Periodic;
 use crate::services::{service_names, services_of};
 use crate::socket::client::JoinTarget;
@@ -115,20 +116,22 @@ impl Ledger {
     /// `chosen` says how it was selected. The next gateway is selected by the same rules.
     pub(crate) fn joined(
         binding: GatewayBinding,
-        (name, keys): (&str, TokenKeys),
+        options: JoinOptions,
         control: &Control,
         chosen: Option<GatewayChoice>,
     ) -> Result<Ledger> {
         let core = Arc::new(LedgerState::new(binding));
         let _heartbeat = Some(heartbeat(&core)?);
-        let follow =
-            |chosen| follow::start(&core, (name, keys), control, chosen).map(Follower::Place);
+        let follow = |chosen| follow::start(&core, options, control, chosen).map(Follower::Place);
         let _follower = chosen.map(follow).transpose()?;
         Ok(Ledger { inner: Arc::new(Inner { _heartbeat, _follower, core }) })
     }
 
     /// Joins the gateway at a Unix socket (`equic gateway run --socket`) without any privilege. The
-    /// gateway creates the ledger and puts it into a slot. `name` is its name in `status`.
+    /// gateway creates the ledger and puts it into a slot. `options` is the server's name, or
+    /// [`JoinOptions`]. If the server requests the gateway's key ring, the gateway sends the ring to
+    /// users that may serve all its services. Other users join without it
+    /// ([`Ledger::key_ring`]).
     ///
     /// When the gateway ends, this ledger automatically joins the next gateway at the same path,
     /// with all connections that are open at that time. Services and guards stay valid. (If the
@@ -140,47 +143,34 @@ impl Ledger {
     /// * [`Error::SocketRefused`] with the gateway's reason if it refuses this server;
     /// * [`Error::AbiVersion`] if the gateway is of another release;
     /// * [`Error::System`] for any other error of the system.
-    pub fn connect(path: impl AsRef<std::path::Path>, name: &str) -> Result<Ledger> {
-        Ledger::connect_checking(path, name, TokenKeys::None)
-    }
-
-    /// Does the same as [`Ledger::connect`]. `keys` declares how the server treats the tokens of
-    /// the gateway's Retry packets. If it requests the key ring, the gateway sends the ring to
-    /// users that may serve all its services ([`Ledger::key_ring`]).
-    ///
-    /// # Errors
-    /// Returns the errors of [`Ledger::connect`].
-    pub fn connect_checking(
+    pub fn connect(
         path: impl AsRef<std::path::Path>,
-        name: &str,
-        keys: TokenKeys,
+        options: impl Into<JoinOptions>,
     ) -> Result<Ledger> {
-        Ok(Ledger::connect_as(path.as_ref(), name, keys, None)?.0)
+        Ok(Ledger::connect_as(path.as_ref(), options.into(), None)?.0)
     }
 
-    /// Does the same as [`Ledger::connect_checking`]. Also returns the service that has the address
-    /// at which the server listens, or `None` if no service has it.
+    /// Does the same as [`Ledger::connect`]. Also returns the service that has the address at which
+    /// the server listens, or `None` if no service has it.
     ///
     /// # Errors
     /// Returns the errors of [`Ledger::connect`].
     pub fn connect_listening(
         path: impl AsRef<std::path::Path>,
-        name: &str,
-        keys: TokenKeys,
+        options: impl Into<JoinOptions>,
         address: SocketAddr,
     ) -> Result<(Ledger, Option<Service>)> {
-        let (ledger, index) = Ledger::connect_as(path.as_ref(), name, keys, Some(address))?;
+        let (ledger, index) = Ledger::connect_as(path.as_ref(), options.into(), Some(address))?;
         let service = index.map(|index| ledger.service_at(index as usize)).transpose()?;
         Ok((ledger, service))
     }
 
     fn connect_as(
         path: &std::path::Path,
-        name: &str,
-        keys: TokenKeys,
+        options: JoinOptions,
         listens: Option<SocketAddr>,
     ) -> Result<(Ledger, Option<u32>)> {
-        let who = JoinTarget { path: path.to_owned(), name: name.to_owned(), keys, listens };
+        let who = JoinTarget { path: path.to_owned(), options, listens };
         let (binding, service) = crate::socket::client::join(&who)?;
         let core = Arc::new(LedgerState::new(binding));
         let heartbeat = heartbeat(&core)?;
@@ -205,7 +195,7 @@ impl Ledger {
     /// key is unknown. Reading it takes a system call.
     ///
     /// Returns `None` if this server did not request the ring from another process's gateway
-    /// ([`TokenKeys::Take`]), or may not have it. The ring is a secret, because its holder can make
+    /// ([`TokenCheck::GatewayKeys`](crate::TokenCheck::GatewayKeys)), or may not have it. The ring is a secret, because its holder can make
     /// valid tokens.
     ///
     /// # Errors

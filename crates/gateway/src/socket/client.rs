@@ -12,11 +12,12 @@ use super::protocol::{ANSWER, Answer, Bad, CountQuery, DESCRIPTORS, PROTOCOL, Re
 use super::watch::Watch;
 use crate::abi;
 use crate::error::{Error, Result};
-use crate::key_ring::{RingAccess, TokenKeys};
+use crate::key_ring::RingAccess;
 use crate::ledger::binding::{BindingKind, GatewayBinding, LedgerState, SocketBinding};
 use crate::ledger::event::{Absence, JoinEvent};
 use crate::ledger::follow::bind;
 use crate::ledger::header::open_connections;
+use crate::ledger::options::JoinOptions;
 use crate::ledger::source::Keying;
 use crate::ledger::table::{Memory, Table};
 use crate::periodic::Periodic;
@@ -52,9 +53,7 @@ enum JoinAnswer {
 pub(crate) struct JoinTarget {
     /// The path of the socket.
     pub(crate) path: PathBuf,
-    /// Name of the ledger in `status`.
-    pub(crate) name: String,
-    pub(crate) keys: TokenKeys,
+    pub(crate) options: JoinOptions,
     /// The address at which the server listens, if it wants to know which service has this address.
     pub(crate) listens: Option<SocketAddr>,
 }
@@ -115,8 +114,8 @@ fn ask(who: &JoinTarget, ledger: u32) -> Result<JoinAnswer> {
     let failed =
         |error| Error::system(format!("talking to the gateway at `{}`", path.display()), error);
     let link = dial(path)?;
-    let (name, keys, listens) = (who.name.clone(), who.keys, who.listens);
-    let request = Request { ledger, name, keys, listens };
+    let JoinOptions { name, keys } = who.options.clone();
+    let request = Request { ledger, name, keys, listens: who.listens };
     unix::ask(&link, &request.to_bytes()).map_err(failed)?;
     let mut buffer = [0; ANSWER + 1];
     let (length, with) = match unix::receive(&link, &mut buffer) {

@@ -24,7 +24,7 @@ use crate::abi;
 use crate::config::Config;
 use crate::control::Control;
 use crate::error::{Error, Result};
-use crate::key_ring::{ServedRing, TokenKeys};
+use crate::key_ring::ServedRing;
 use crate::ledger::membership::{Membership, member_name};
 use crate::ledger::table::Memory;
 use crate::periodic::Periodic;
@@ -423,7 +423,7 @@ impl State {
             return Err((Status::Refused, why));
         }
         let gives = request.keys.takes() && self.rules.gives_keys(peer.uid);
-        let able = if gives || request.keys == TokenKeys::Own { request.keys.flags() } else { 0 };
+        let able = request.keys.flags(gives);
         if let Some(session) = self.adopt(one, request.ledger, groups, (gives, able)) {
             return session;
         }

@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 
 use crate::abi;
 use crate::config::{address_bytes, c_name, from_c_name};
-use crate::key_ring::TokenKeys;
+use crate::key_ring::{KeyUse, TokenCheck};
 use crate::ledger::source::Source;
 use crate::prefix::ip_of;
 
 /// Version of the protocol that servers and the gateway speak on the socket.
-pub(crate) const PROTOCOL: u32 = 3;
+pub(crate) const PROTOCOL: u32 = 4;
 /// Length of a server's request in bytes.
 pub(crate) const REQUEST: usize = 96;
 /// Length of the gateway's answer in bytes.
@@ -28,11 +28,15 @@ pub(crate) struct Request {
     pub(crate) ledger: u32,
     /// Name of the server in `status`.
     pub(crate) name: String,
-    /// The server's treatment of the gateway's tokens.
-    pub(crate) keys: TokenKeys,
+    /// What the server does with keys.
+    pub(crate) keys: KeyUse,
     /// The address at which the server listens, if it wants to know which service has this address.
     pub(crate) listens: Option<SocketAddr>,
 }
+
+/// Flag of a server that makes its connection IDs with the gateway's keys. It is in the field in
+/// which the lower bits say how the server checks tokens.
+const ISSUES_IDS: u32 = 4;
 
 /// Marks a message as a [`CountQuery`]. It is in the field in which a [`Request`] has its key
 /// flags.
@@ -123,14 +127,13 @@ impl Request {
         head(&mut bytes);
         bytes.extend(self.ledger.to_ne_bytes());
         text::<32>(&mut bytes, &self.name);
-        let keys: u32 = match self.keys {
-            TokenKeys::None => 0,
-            TokenKeys::Take => 1,
-            TokenKeys::Own => 2,
-            TokenKeys::TakeForIds => 3,
-            TokenKeys::IdsOnly => 4,
+        let tokens = match self.keys.tokens {
+            TokenCheck::None => 0,
+            TokenCheck::GatewayKeys => 1,
+            TokenCheck::OwnKeys => 2,
         };
-        bytes.extend(keys.to_ne_bytes());
+        let ids = if self.keys.ids { ISSUES_IDS } else { 0 };
+        bytes.extend((tokens | ids).to_ne_bytes());
         let port = self.listens.map_or(0, |address| address.port());
         bytes.extend(u32::from(port).to_ne_bytes());
         bytes.extend(self.listens.map_or([0; 16], |address| address_bytes(address.ip())));
@@ -140,14 +143,14 @@ impl Request {
 
     pub(crate) fn parse(bytes: &[u8]) -> Result<Request, Bad> {
         check(bytes, REQUEST)?;
-        let keys = match word(bytes, 48) {
-            0 => TokenKeys::None,
-            1 => TokenKeys::Take,
-            2 => TokenKeys::Own,
-            3 => TokenKeys::TakeForIds,
-            4 => TokenKeys::IdsOnly,
+        let flags = word(bytes, 48);
+        let tokens = match flags & !ISSUES_IDS {
+            0 => TokenCheck::None,
+            1 => TokenCheck::GatewayKeys,
+            2 => TokenCheck::OwnKeys,
             _ => return Err(Bad::Foreign),
         };
+        let keys = KeyUse { tokens, ids: flags & ISSUES_IDS != 0 };
         let port = u16::try_from(word(bytes, 52)).map_err(|_| Bad::Foreign)?;
         let address: [u8; 16] = std::array::from_fn(|index| bytes[56 + index]);
         let listens = (port != 0).then(|| SocketAddr::new(ip_of(address), port));
@@ -230,9 +233,11 @@ mod tests {
 
     #[test]
     fn messages_come_back_as_they_were() {
-        use TokenKeys::{IdsOnly, None, Own, Take, TakeForIds};
-        for keys in [None, Take, Own, TakeForIds, IdsOnly] {
-            for at in [Option::None, Some("192.0.2.1:443"), Some("[::]:8443")] {
+        let all = [TokenCheck::None, TokenCheck::GatewayKeys, TokenCheck::OwnKeys];
+        for keys in
+            all.into_iter().flat_map(|tokens| [false, true].map(|ids| KeyUse { tokens, ids }))
+        {
+            for at in [None, Some("192.0.2.1:443"), Some("[::]:8443")] {
                 let listens = at.map(|at| at.parse().expect("an address"));
                 let request = Request { ledger: 77, name: "a server".to_owned(), keys, listens };
                 assert_eq!(Request::parse(&request.to_bytes()), Ok(request));
@@ -246,7 +251,7 @@ mod tests {
         let read = Answer::parse(&bytes).unwrap();
         assert_eq!((read.status, read.ledger, read.load), (Status::Joined, 9, load));
         assert_eq!((read.message.as_str(), read.service), ("welcome", Some(0)));
-        assert_eq!(Answer::no(Status::Busy, "").service, Option::None);
+        assert_eq!(Answer::no(Status::Busy, "").service, None);
         assert_eq!(Answer::no(Status::Busy, "x".repeat(1_000)).to_bytes().len(), ANSWER);
     }
 
@@ -261,13 +266,13 @@ mod tests {
             assert_eq!(CountQuery::parse(&bytes[..length]), None, "{length}");
         }
         let request =
-            Request { ledger: 7, name: String::new(), keys: TokenKeys::None, listens: None };
+            Request { ledger: 7, name: String::new(), keys: KeyUse::default(), listens: None };
         assert_eq!(CountQuery::parse(&request.to_bytes()), None);
     }
 
     #[test]
     fn what_is_none_is_turned_down() {
-        let (name, keys) = ("\u{1b}[2J\u{20ac}".repeat(9), TokenKeys::None);
+        let (name, keys) = ("\u{1b}[2J\u{20ac}".repeat(9), KeyUse::default());
         let good = Request { ledger: 0, name, keys, listens: None }.to_bytes();
         assert!(!Request::parse(&good).unwrap().name.contains('\u{1b}'));
         for length in 0..REQUEST {
@@ -275,8 +280,10 @@ mod tests {
         }
         assert_eq!(Request::parse(&[&good[..], &[0]].concat()), Err(Bad::Foreign));
         let mut other = good.clone();
-        other[48] = 5;
-        assert_eq!(Request::parse(&other), Err(Bad::Foreign));
+        for flags in [3, 7, 8, 255] {
+            other[48] = flags;
+            assert_eq!(Request::parse(&other), Err(Bad::Foreign), "{flags}");
+        }
         let mut other = good.clone();
         other[52..56].copy_from_slice(&70_000u32.to_ne_bytes());
         assert_eq!(Request::parse(&other), Err(Bad::Foreign), "no port");

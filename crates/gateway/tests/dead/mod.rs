@@ -2,7 +2,8 @@
 //! known to be dead may get them, whichever process manages the gateway.
 
 use equic_gateway::{
-    Action, Config, Control, Gateway, ID_FORMAT, Listen, LoadOptions, Reason, TokenKeys,
+    Action, Config, Control, Gateway, ID_FORMAT, JoinOptions, Listen, LoadOptions, Reason,
+    TokenCheck,
 };
 use equic_token::{IdFormat, IdGenerator};
 
@@ -70,7 +71,8 @@ const LEAVE: &str = "77";
 pub(crate) fn child(role: &str, name: &str) -> bool {
     let join = || {
         let control = Control::open(Some(name)).unwrap();
-        let ledger = control.join_checking(role, TokenKeys::TakeForIds).unwrap();
+        let options = JoinOptions::new(role).token_check(TokenCheck::GatewayKeys).issue_ids(true);
+        let ledger = control.join(options).unwrap();
         (control, ledger)
     };
     match role {
@@ -80,7 +82,8 @@ pub(crate) fn child(role: &str, name: &str) -> bool {
         }
         "stranger" => {
             let control = Control::open(Some(name)).unwrap();
-            let _joined = control.join_checking(role, TokenKeys::Own).unwrap();
+            let options = JoinOptions::new(role).token_check(TokenCheck::OwnKeys);
+            let _joined = control.join(options).unwrap();
             support::say_ready_and_wait();
         }
         "leaver" => {

@@ -2,7 +2,9 @@
 //! QUIC, one connection behaves like several.
 
 use super::hystart::{HyStart, SlowStart};
-use super::{AckSample, Controller, MINIMUM_WINDOW, Signal, initial_window, seconds};
+use super::{
+    AckSample, Controller, ControllerFactory, MINIMUM_WINDOW, Signal, initial_window, seconds,
+};
 use crate::Timestamp;
 
 /// RFC 9438 s.5: the constant C, in segments per cubic second.
@@ -68,13 +70,6 @@ impl Cubic {
         }
     }
 
-    /// Creates the controller of Google QUIC: one connection that behaves like two and begins with
-    /// 32 packets.
-    pub(crate) fn google(datagram: u16) -> Cubic {
-        let window = GOOGLE_INITIAL_WINDOW * f64::from(datagram);
-        Cubic { connections: 2.0, window, ..Cubic::new(datagram) }
-    }
-
     fn minimum(&self) -> f64 {
         MINIMUM_WINDOW as f64 * self.datagram
     }
@@ -119,6 +114,19 @@ impl Cubic {
         // most 1.5 times the window.
         let target = cubic(elapsed + seconds(sample.rtt.smoothed())).clamp(window, 1.5 * window);
         self.window += (target - window) / window * sample.acked as f64;
+    }
+}
+
+/// CUBIC as in the first version of Google QUIC, for comparison: one connection behaves like two,
+/// and begins with 32 packets (A. Kakhki et al.: Taking a Long Look at QUIC, IMC 2017, s.5.2:
+/// N-connection emulation).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GoogleQuic;
+
+impl ControllerFactory for GoogleQuic {
+    fn start(&self, datagram: u16, _seed: u64) -> Box<dyn Controller> {
+        let window = GOOGLE_INITIAL_WINDOW * f64::from(datagram);
+        Box::new(Cubic { connections: 2.0, window, ..Cubic::new(datagram) })
     }
 }
 

@@ -7,16 +7,15 @@
 //! [`Pacer`] for each path, as `equic-tcp` does.
 //!
 //! * `new_reno.rs`: RFC 9002 s.7;
-//! * `cubic.rs`: RFC 9438, with `hystart.rs` for slow start (HyStart++, RFC 9406);
+//! * `cubic.rs`: RFC 9438, with `hystart.rs` for slow start (HyStart++, RFC 9406), and the variant of
+//!   Google QUIC ([`GoogleQuic`]);
 //! * `bbr/`: BBR version 3 (draft-ietf-ccwg-bbr), which uses the samples of `rate.rs`;
 //! * `coupled/`: LIA (RFC 6356) and OLIA, whose growth depends on the connection's other paths;
-//! * `classic/`: older algorithms of TCP, for comparison ([`Classic`]);
 //! * `usage.rs`: whether the window is fully used (RFC 9002 s.7.8);
 //! * `shared.rs`: a window that many connections between the same two sockets share;
 //! * `pacer.rs`: spreads the packets of a window over a round trip (RFC 9002 s.7.7).
 
 mod bbr;
-mod classic;
 mod coupled;
 mod cubic;
 mod hystart;
@@ -37,9 +36,9 @@ use crate::Timestamp;
 pub use crate::recovery::{DeliveryMark, RttEstimator};
 
 pub(crate) use bbr::Bbr;
-pub use classic::Classic;
 pub(crate) use coupled::{Increase, Siblings};
 pub(crate) use cubic::Cubic;
+pub use cubic::GoogleQuic;
 pub(crate) use new_reno::NewReno;
 pub use pacer::{Pacer, Rate};
 pub use rate::{DeliveryRate, RateSample};
@@ -293,16 +292,14 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// Error for a text that names neither an [`Algorithm`] nor a [`Classic`] algorithm.
+/// Error for a text that names no [`Algorithm`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnknownAlgorithm {
-    text: String,
-    known: &'static str,
-}
+pub struct UnknownAlgorithm(String);
 
 impl fmt::Display for UnknownAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is no congestion control: {}", self.text, self.known)
+        let known = "`newreno`, `cubic`, `bbr`, `lia` or `olia`";
+        write!(f, "`{}` is no congestion control: {known}", self.0)
     }
 }
 
@@ -318,10 +315,7 @@ impl FromStr for Algorithm {
             "bbr" => Ok(Algorithm::Bbr),
             "lia" => Ok(Algorithm::Lia),
             "olia" => Ok(Algorithm::Olia),
-            other => Err(UnknownAlgorithm {
-                text: other.to_owned(),
-                known: "`newreno`, `cubic`, `bbr`, `lia` or `olia`",
-            }),
+            other => Err(UnknownAlgorithm(other.to_owned())),
         }
     }
 }

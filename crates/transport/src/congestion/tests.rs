@@ -77,6 +77,23 @@ fn cwnd_that_is_not_used_does_not_grow() {
     }
 }
 
+/// Google QUIC emulates two connections, and a loss affects one of them, so 1 - 0.3 / 2 of the
+/// window must be left. CUBIC must keep 0.7.
+#[test]
+fn cwnd_google_quic_behaves_like_two_connections() {
+    let (mut two, mut one) = (GoogleQuic.start(DATAGRAM, 0), Algorithm::Cubic.start(DATAGRAM, 0));
+    assert_eq!((two.window(), one.window()), (32 * 1200, 12_000));
+    assert_eq!((two.name(), one.name()), ("gquic-cubic", "cubic"));
+    let share = |controller: &mut dyn Controller| {
+        let end = round(controller, 0, &rtt_of(50));
+        let before = controller.window();
+        controller.on_congestion(at(end), at(end - 1), Signal::Loss { bytes: 1200 });
+        controller.window() as f64 / before as f64
+    };
+    let (two, one) = (share(&mut *two), share(&mut *one));
+    assert!((0.84..0.86).contains(&two) && (0.69..0.71).contains(&one), "{two} {one}");
+}
+
 #[test]
 fn cwnd_reno_grows_a_datagram_a_window() {
     for tcp in [false, true] {

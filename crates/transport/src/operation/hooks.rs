@@ -41,22 +41,20 @@ impl Hooks {
     /// is the only test.
     #[inline]
     pub(crate) fn is_hooked(&self, operation: Operation) -> bool {
-        // With this feature, a benchmark measures the transport as if it had no operations.
-        !cfg!(feature = "bench-without-operations")
-            && (self.begun | self.ended) & operation.bit() != 0
+        (self.begun | self.ended) & operation.bit() != 0
     }
 
     /// Returns true if a hook is attached to at least one of the operations in `bits`
     /// ([`Operation::bits`]).
     #[inline]
     pub(crate) fn is_any_hooked(&self, operations: u128) -> bool {
-        !cfg!(feature = "bench-without-operations") && (self.begun | self.ended) & operations != 0
+        (self.begun | self.ended) & operations != 0
     }
 
     /// Returns true if a hook is called before the operation, or in place of its default.
     #[inline]
     pub(crate) fn is_begun(&self, operation: Operation) -> bool {
-        !cfg!(feature = "bench-without-operations") && self.begun & operation.bit() != 0
+        self.begun & operation.bit() != 0
     }
 
     /// Returns true if a hook that may replace the operation wants the default's answer.
@@ -68,7 +66,7 @@ impl Hooks {
     /// Returns true if a hook is called after the operation.
     #[inline]
     pub(crate) fn is_ended(&self, operation: Operation) -> bool {
-        !cfg!(feature = "bench-without-operations") && self.ended & operation.bit() != 0
+        self.ended & operation.bit() != 0
     }
 
     /// Returns true if no hook is attached.

@@ -8,7 +8,6 @@
 mod compare;
 mod doctor;
 mod endpoint;
-mod import;
 mod list;
 mod lists;
 mod report;
@@ -32,8 +31,6 @@ pub(crate) enum Command {
     /// Compare two results: which cells are better, worse, the same or inconclusive. The exit
     /// status is 1 if a cell is worse
     Compare(compare::Args),
-    /// Compute the figures of the paper "QUIC on the Highway" from its raw data
-    ImportTumi8(import::Args),
     /// Run as the agent on a machine of a testbed. Requests and answers are JSON lines
     #[command(hide = true)]
     Agent,
@@ -49,7 +46,6 @@ pub(crate) fn run(command: Command) -> Result {
         Command::Doctor(args) => doctor::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Compare(args) => compare::run(&args),
-        Command::ImportTumi8(args) => import::run(&args),
         Command::Agent => {
             let input = std::io::BufReader::new(std::io::stdin());
             Ok(equic_bench::agent::serve(input, std::io::stdout().lock())?)

@@ -1,4 +1,4 @@
-//! Tests of `equic-lab bench report`, `compare` and `import-tumi8` as a user sees them.
+//! Tests of `equic-lab bench report` and `compare` as a user sees them.
 
 #[path = "../../../../crates/bench/tests/common/fixture.rs"]
 mod fixture;
@@ -202,11 +202,9 @@ fn a_comparison_says_by_its_exit_status_what_it_found() {
 fn wrong_use_is_said_to_be() {
     let dir = tempfile::tempdir().unwrap();
     let absent = dir.path().join("absent");
-    for command in ["report", "import-tumi8"] {
-        let output = equic_lab(&[command, word(&absent)]);
-        assert_eq!(output.status.code(), Some(1), "{command}");
-        assert!(text(&output.stderr).contains("absent"), "{command}");
-    }
+    let output = equic_lab(&["report", word(&absent)]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("absent"));
     let old = word(dir.path());
     for wrong in [["--p", "2"], ["--effect", "-1"], ["--rename", "a"]] {
         let output = equic_lab(&[&["compare", old, old][..], &wrong].concat());
@@ -214,26 +212,4 @@ fn wrong_use_is_said_to_be() {
     }
     assert_eq!(equic_lab(&["compare", old]).status.code(), Some(2));
     assert_eq!(equic_lab(&["compare", old, old]).status.code(), Some(1));
-}
-
-#[test]
-fn the_paper_s_data_is_computed_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let run = dir.path().join("results/baseline/client-timestamps/goracle/run1");
-    fs::create_dir_all(&run).unwrap();
-    let measurement = json!({
-        "server": "lsquic", "client": "lsquic", "name": "goodput", "filesize": 8_589_934_592_u64,
-        "details": [3000.0, 3004.0, 3008.0],
-    });
-    let file = json!({"measurements": [[measurement]], "args": {"repetitions": 4}});
-    fs::write(run.join("result.json"), file.to_string()).unwrap();
-    let output = equic_lab(&["import-tumi8", word(dir.path()), "--all"]);
-    let printed = text(&output.stdout);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    for expected in ["3004", "1 of 4 failed", "missing for 3"] {
-        assert!(printed.contains(expected), "{expected} is not in\n{printed}");
-    }
-    let output = equic_lab(&["import-tumi8", word(dir.path()), "--json"]);
-    let import: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(import["rows"][0]["goodput"]["median"], 3004.0);
 }

@@ -16,7 +16,6 @@ use super::reload;
 use crate::failure::Result;
 use crate::gateway::metrics::LastError;
 use crate::gateway::needs::{NEEDS, clocks_apart, uncounted};
-use crate::gateway::save::fingerprint_of;
 use crate::output::Journal;
 
 /// A function that reads the current configuration file and applies the command-line flags on top.
@@ -31,22 +30,6 @@ pub(super) struct Source<'a> {
     pub configure: Configure<'a>,
     /// True if the process ends when the last interface has disappeared.
     pub once: bool,
-}
-
-impl Source<'_> {
-    /// Returns the fingerprint of the configuration file's current content, or 0 if there is no
-    /// file.
-    pub(super) fn fingerprint(&self) -> u64 {
-        self.file.as_ref().and_then(|file| fingerprint_of(file.as_ref())).unwrap_or(0)
-    }
-
-    /// Records in the gateway that the configuration file is in force. `before` is the file's
-    /// fingerprint from before it was read. If the file has changed since then, records that no
-    /// file is in force.
-    pub(super) fn note(&self, before: u64, control: &Control) {
-        let same = self.fingerprint() == before;
-        control.note_config(if same { before } else { 0 });
-    }
 }
 
 /// Sources of changes by other processes and by the kernel. They are read at every look.
@@ -191,14 +174,10 @@ impl<'a> Duties<'a> {
         // Report changes by other processes first. Otherwise, they would be reported as changes by
         // the reload.
         self.watched.changes.look(&self.control, journal, "another process");
-        let before = self.source.fingerprint();
         let done = (self.source.configure)().and_then(|mut new| {
             let replaced = reload::apply(&self.config, &mut new, &self.control)?;
             Ok((new, replaced))
         });
-        if done.is_ok() {
-            self.source.note(before, &self.control);
-        }
         let (ok, lines) = match done {
             Ok((new, replaced)) => {
                 self.take(new, journal);

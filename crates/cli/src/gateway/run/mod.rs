@@ -112,7 +112,6 @@ pub(super) fn run(args: &Args) -> Result {
         configure: Box::new(|| configure(args)),
         once: args.once,
     };
-    let before = source.fingerprint();
     let config = configure(args)?;
     let journal = Journal::new(args.json, "equic.gateway.run/1").with_log(args.log);
     runtime(Some(1))?.block_on(async {
@@ -145,7 +144,6 @@ pub(super) fn run(args: &Args) -> Result {
         // Record the gateway's state before the process reports that it is ready, so that every
         // later change is reported.
         let changes = Changes::new(running.gateway.control());
-        source.note(before, running.gateway.control());
         announce(&running, &config, &journal);
         let scrapes = match listener {
             Some(listener) => metrics::start(listener, running.gateway.control(), &journal)?,

@@ -1,5 +1,5 @@
-//! Figures of "QUIC on the Highway" for 10G links. They are the means of its raw data, which
-//! `equic-lab bench import-tumi8` recomputes. The paper's largest buffers have 1.7 MB.
+//! Figures of "QUIC on the Highway" for 10G links. They are the means of its raw data
+//! (docs/notebook/bench-output.md). The paper's largest buffers have 1.7 MB.
 
 use super::part::Part;
 

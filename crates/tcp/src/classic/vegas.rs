@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use super::super::{AckSample, Controller, Signal, seconds};
+use equic_transport::Timestamp;
+use equic_transport::congestion::{AckSample, Controller, Signal};
+
 use super::{Core, from_core};
-use crate::Timestamp;
 
 /// Number of datagrams in the queue below which the window grows (`ALPHA`) and above which it
 /// shrinks (`BETA`).
@@ -42,6 +43,8 @@ impl Vegas {
     /// Ends a round trip: compares the throughput that the window permits without a queue with the
     /// actual throughput.
     fn end_round(&mut self) {
+        // Never zero, because the base is a divisor.
+        let seconds = |time: Duration| time.as_secs_f64().max(1e-6);
         let (base, rtt) = (seconds(self.base), seconds(self.round_min));
         let core = &mut self.core;
         // Number of datagrams in the queue: the part of the window that the path itself does not

@@ -1,9 +1,10 @@
 //! BIC: searches in binary steps for the window at which the last loss occurred. It is an older
 //! congestion control algorithm of TCP.
 
-use super::super::{AckSample, Controller, Signal};
+use equic_transport::Timestamp;
+use equic_transport::congestion::{AckSample, Controller, Signal};
+
 use super::{Core, from_core};
-use crate::Timestamp;
 
 /// Fraction of the congestion window that is left after a loss. The paper that defines BIC has
 /// 0.875, but deployed implementations use about 0.8.

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use super::super::{AckSample, Controller, Signal};
+use equic_transport::Timestamp;
+use equic_transport::congestion::{AckSample, Controller, Signal};
+
 use super::{Core, from_core};
-use crate::Timestamp;
 
 /// Shortest time over which the delivery rate is measured. If the round-trip time is longer, the
 /// rate is measured over a round trip.

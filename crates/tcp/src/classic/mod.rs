@@ -1,8 +1,7 @@
 //! Older TCP congestion control algorithms, for comparison: [`Classic`].
 //!
 //! * `mod.rs`: what the algorithms share: slow start, and at most one reaction per round trip;
-//! * `bic.rs`, `vegas.rs`, `westwood.rs`: the rest of each algorithm. The algorithm of Google QUIC
-//!   is a variant of CUBIC (`../cubic.rs`).
+//! * `bic.rs`, `vegas.rs`, `westwood.rs`: the rest of each algorithm.
 
 mod bic;
 #[cfg(test)]
@@ -11,20 +10,16 @@ mod vegas;
 mod westwood;
 
 use std::fmt;
-use std::str::FromStr;
 
-use super::{
-    AckSample, Controller, ControllerFactory, Cubic, MINIMUM_WINDOW, UnknownAlgorithm,
-    initial_window,
-};
-use crate::Timestamp;
+use equic_transport::Timestamp;
+use equic_transport::congestion::{AckSample, Controller, ControllerFactory, initial_window};
 
 use bic::Bic;
 use vegas::Vegas;
 use westwood::Westwood;
 
 /// Congestion control algorithms that past comparisons of transports have used, and that no current
-/// system uses by default. They work for QUIC and TCP.
+/// system uses by default. They also work for QUIC, so that scenarios can compare both protocols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Classic {
     /// BIC (L. Xu, K. Harfoush, I. Rhee: Binary Increase Congestion Control for Fast Long-Distance
@@ -35,10 +30,6 @@ pub enum Classic {
     /// Westwood+ (L. Grieco, S. Mascolo: Performance Evaluation and Comparison of Westwood+, New
     /// Reno, and Vegas, ACM CCR 2004).
     Westwood,
-    /// CUBIC as in the first version of Google QUIC: one connection behaves like two, and begins
-    /// with 32 packets (A. Kakhki et al.: Taking a Long Look at QUIC, IMC 2017, s.5.2: N-connection
-    /// emulation).
-    GoogleQuic,
 }
 
 impl ControllerFactory for Classic {
@@ -47,7 +38,6 @@ impl ControllerFactory for Classic {
             Classic::Bic => Box::new(Bic::new(datagram)),
             Classic::Vegas => Box::new(Vegas::new(datagram)),
             Classic::Westwood => Box::new(Westwood::new(datagram)),
-            Classic::GoogleQuic => Box::new(Cubic::google(datagram)),
         }
     }
 }
@@ -58,27 +48,12 @@ impl fmt::Display for Classic {
             Classic::Bic => "bic",
             Classic::Vegas => "vegas",
             Classic::Westwood => "westwood",
-            Classic::GoogleQuic => "gquic-cubic",
         })
     }
 }
 
-impl FromStr for Classic {
-    type Err = UnknownAlgorithm;
-
-    fn from_str(text: &str) -> Result<Classic, UnknownAlgorithm> {
-        match text {
-            "bic" => Ok(Classic::Bic),
-            "vegas" => Ok(Classic::Vegas),
-            "westwood" => Ok(Classic::Westwood),
-            "gquic-cubic" => Ok(Classic::GoogleQuic),
-            other => Err(UnknownAlgorithm {
-                text: other.to_owned(),
-                known: "`bic`, `vegas`, `westwood` or `gquic-cubic`",
-            }),
-        }
-    }
-}
+/// Smallest congestion window in datagrams.
+const MINIMUM_WINDOW: f64 = 2.0;
 
 /// State that the classic algorithms share: the congestion window and the slow start threshold in
 /// bytes. It reacts to congestion at most once per round trip.
@@ -108,7 +83,7 @@ impl Core {
     }
 
     fn minimum(&self) -> f64 {
-        MINIMUM_WINDOW as f64 * self.datagram
+        MINIMUM_WINDOW * self.datagram
     }
 
     /// Returns the congestion window in datagrams.

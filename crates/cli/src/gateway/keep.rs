@@ -1,0 +1,135 @@
+//! The lines of a configuration file that keep changed settings after a restart or reload. The
+//! command `set` prints them, and the operator puts them into the file.
+
+use std::path::PathBuf;
+
+use equic_gateway::{Change, Control, Report, SettingValue};
+use serde::Serialize;
+
+/// Lines for the tables of a configuration file.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Lines {
+    /// The gateway's configuration file, or `None` if it has none, or if its process has ended.
+    file: Option<PathBuf>,
+    tables: Vec<TableLines>,
+}
+
+/// Lines for one table of a configuration file.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct TableLines {
+    /// The `name` in the table `[[service]]`, or `None` for the table `[gateway]`.
+    service: Option<String>,
+    lines: Vec<String>,
+}
+
+impl Lines {
+    /// Returns the lines that keep these changes.
+    pub(super) fn of(control: &Control, changes: &[Change]) -> Lines {
+        Lines { file: file_of(control), tables: tables(changes) }
+    }
+
+    /// Returns the lines with an explanation where they belong.
+    pub(super) fn text(&self) -> String {
+        let file = match &self.file {
+            Some(file) => file.display().to_string(),
+            None => "a configuration file".to_owned(),
+        };
+        let mut text = format!("\nthese lines in {file} keep the settings after a restart:");
+        for table in &self.tables {
+            let name = |name: &String| {
+                format!("the [[service]] with {}", line("name", name.as_str().into()))
+            };
+            let place = table.service.as_ref().map_or("[gateway]".to_owned(), name);
+            text += &format!("\n  in {place}:");
+            for line in &table.lines {
+                text += &format!("\n    {line}");
+            }
+        }
+        text
+    }
+}
+
+/// Returns the lines by table. If a setting was changed several times, the last value counts.
+fn tables(changes: &[Change]) -> Vec<TableLines> {
+    let mut tables: Vec<TableLines> = Vec::new();
+    for (index, change) in changes.iter().enumerate() {
+        let same = |later: &Change| (&later.service, later.key) == (&change.service, change.key);
+        if changes[index + 1..].iter().any(same) {
+            continue;
+        }
+        let line = line(change.key, value(change));
+        match tables.iter_mut().find(|table| table.service == change.service) {
+            Some(table) => table.lines.push(line),
+            None => {
+                tables.push(TableLines { service: change.service.clone(), lines: vec![line] });
+            }
+        }
+    }
+    tables
+}
+
+fn value(change: &Change) -> toml::Value {
+    match &change.new_value {
+        SettingValue::Flag(on) => (*on).into(),
+        SettingValue::Number(number) => i64::try_from(*number).unwrap_or(i64::MAX).into(),
+        _ => change.new.as_str().into(),
+    }
+}
+
+fn line(key: &str, value: toml::Value) -> String {
+    format!("{key} = {value}")
+}
+
+/// Returns the path of a gateway's configuration file.
+fn file_of(control: &Control) -> Option<PathBuf> {
+    let report = control.report().filter(Report::is_alive)?;
+    // The path may be relative to the working directory of the process that runs the gateway.
+    let from = std::fs::read_link(format!("/proc/{}/cwd", report.pid)).unwrap_or_default();
+    Some(from.join(report.config?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(service: Option<&str>, key: &'static str, new: &str, value: SettingValue) -> Change {
+        Change {
+            service: service.map(str::to_owned),
+            key,
+            old: String::new(),
+            new: new.to_owned(),
+            old_value: SettingValue::Flag(false),
+            new_value: value,
+        }
+    }
+
+    #[test]
+    fn lines_are_by_table_and_the_last_value_counts() {
+        let rate = SettingValue::Rate { per_second: Some(20.0), burst: Some(40) };
+        let changes = [
+            change(Some("web"), "max_connections", "5", SettingValue::Number(5)),
+            change(None, "dry_run", "true", SettingValue::Flag(true)),
+            change(Some("dns"), "max_connections", "5", SettingValue::Number(5)),
+            change(Some("web"), "new_per_source", "20/s burst 40", rate),
+            change(Some("web"), "max_connections", "7", SettingValue::Number(7)),
+        ];
+        let lines = Lines { file: Some("/etc/equic.toml".into()), tables: tables(&changes) };
+        let wanted = "\nthese lines in /etc/equic.toml keep the settings after a restart:
+  in [gateway]:
+    dry_run = true
+  in the [[service]] with name = \"dns\":
+    max_connections = 5
+  in the [[service]] with name = \"web\":
+    new_per_source = \"20/s burst 40\"
+    max_connections = 7";
+        assert_eq!(lines.text(), wanted);
+        let json = serde_json::to_value(&lines).unwrap();
+        assert_eq!(json["file"], "/etc/equic.toml");
+        assert_eq!(
+            json["tables"][0],
+            serde_json::json!({ "service": null, "lines": ["dry_run = true"] })
+        );
+        let unknown = Lines { file: None, ..lines };
+        assert!(unknown.text().starts_with("\nthese lines in a configuration file keep"));
+    }
+}
