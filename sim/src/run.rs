@@ -13,7 +13,11 @@ use crate::failure::Result;
 use crate::{list, memory, output, series};
 
 pub(crate) fn run(args: &Run) -> Result {
-    let mut scenario = load(&args.scenario)?;
+    // The command line requires the scenario, unless it has --schema.
+    let Some(file) = &args.scenario else {
+        return output::text(format_args!("{:#}\n", equic_scenario::schema()));
+    };
+    let mut scenario = load(file)?;
     if let Some(seeds) = args.seeds {
         scenario.seeds = (1..=seeds).collect();
     }
@@ -36,7 +40,7 @@ pub(crate) fn run(args: &Run) -> Result {
     }
     if args.json {
         let result = Document {
-            scenario: args.scenario.display().to_string(),
+            scenario: file.display().to_string(),
             description: &scenario.description,
             seeds: &scenario.seeds,
             summary: &summary,
@@ -44,7 +48,7 @@ pub(crate) fn run(args: &Run) -> Result {
         };
         return output::json("equic.sim.run/1", result);
     }
-    print(&args.scenario, &scenario, &summary, &runs)
+    print(file, &scenario, &summary, &runs)
 }
 
 /// Loads a scenario from a file, or the built-in scenario of this name if it is not a path.

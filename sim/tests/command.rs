@@ -57,6 +57,18 @@ fn the_same_bytes_twice_whatever_the_number_of_threads() {
 }
 
 #[test]
+fn schemas_are_those_of_the_library() {
+    let json =
+        |args: &[&str]| -> serde_json::Value { serde_json::from_slice(&ok(sim(args))).unwrap() };
+    assert_eq!(json(&["run", "--schema"]), equic_scenario::schema());
+    assert_eq!(json(&["sweep", "--schema"]), equic_scenario::grid_schema());
+    for wrong in [&["run"][..], &["run", "--schema", "lossy"], &["sweep", "grid.toml"], &["sweep"]]
+    {
+        assert_eq!(sim(wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
 fn a_table_for_people() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(&folder, SCENARIO);

@@ -11,6 +11,7 @@ use crate::manifest::Anchor;
 /// A class of permissions. A plugin's manifest declares the classes that the plugin uses, and a
 /// policy grants classes to plugins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
     /// Read numbers of the connection, such as times, counts and sizes.
@@ -29,6 +30,7 @@ pub enum Class {
     Payload,
     /// Close the connection, or affect keys, tokens, connection IDs, versions or the validity
     /// checks of the protocol. No plugin gets this class.
+    #[cfg_attr(feature = "schema", schemars(skip))]
     Never,
 }
 

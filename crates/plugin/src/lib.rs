@@ -31,6 +31,8 @@ mod manifest;
 mod policy;
 mod preamble;
 mod runtime;
+#[cfg(feature = "schema")]
+mod schema;
 mod sdk;
 pub mod transparency;
 
@@ -47,4 +49,6 @@ pub use runtime::{
     Account, Accounts, Allowance, Answer, Bytes, Clock, DEFAULT, DONE, MAX_BYTES_OF_PEERS,
     MAX_OF_PEERS, Plugin, PluginError, Trace, Traced, Usage, lint,
 };
+#[cfg(feature = "schema")]
+pub use schema::{manifest_schema, policy_schema};
 pub use sdk::{Header, HelperInfo, headers, helpers, included_headers, plain};

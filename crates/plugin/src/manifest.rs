@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use equic_transport::operation::{Field, Operation as TransportOperation, PayloadKind};
 use serde::Deserialize;
@@ -10,14 +11,20 @@ use thiserror::Error;
 
 use crate::class::{Class, class_of, class_of_setting};
 use crate::key::unhex;
+#[cfg(feature = "schema")]
+use crate::schema;
 
 /// Version of the interface between bytecode and connection that this crate implements.
 pub const ABI: u32 = 2;
 
 /// Maximum length of a plugin's name, in bytes.
-const MAX_NAME: usize = 64;
+pub(crate) const MAX_NAME: usize = 64;
 /// Maximum length of the author's name, in bytes.
 const MAX_AUTHOR: usize = 128;
+/// Maximum number of steps of one call.
+const MAX_STEPS: u64 = 1 << 24;
+/// Range of the memory of one instance, in bytes.
+pub(crate) const MEMORY: RangeInclusive<u64> = 16 << 10..=16 << 20;
 /// Maximum number of operations that a plugin may attach functions to.
 const MAX_OPERATIONS: usize = 32;
 /// Maximum number of frame types that a plugin defines.
@@ -150,6 +157,7 @@ impl fmt::Display for Version {
 
 /// Position of a plugin's function relative to the operation that it is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Anchor {
     /// The function runs instead of the operation's default implementation.
@@ -212,11 +220,13 @@ pub struct Calls {
 
 /// A frame type that a plugin defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Frame {
     /// Number of the frame type in the manifest. The number on the wire can differ for each
     /// connection.
     #[serde(rename = "type")]
+    #[cfg_attr(feature = "schema", schemars(range(min = FIRST_PRIVATE_FRAME, max = MAX_VARINT)))]
     pub frame_type: u64,
     /// True if packets with this frame are ack-eliciting (RFC 9000 s.1.2).
     pub ack_eliciting: bool,
@@ -264,56 +274,121 @@ pub struct Manifest {
 
 /// The structure of the TOML file, before its values are checked.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(title = "Manifest of a plugin"))]
 #[serde(deny_unknown_fields)]
-struct File {
+pub(crate) struct File {
+    /// Hash of the object. `equic plugin build` and `pack` write it, so a manifest in a plugin's
+    /// folder must not have it.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::hash"))]
     code: String,
+    /// Name of the plugin.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::name"))]
     name: String,
+    /// Version of the plugin: three numbers, such as `1.0.0`.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::version"))]
     version: String,
+    /// Name of the author, for people to read. Only the signature proves who the author is.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = MAX_AUTHOR)))]
     author: String,
+    /// Version of the plugin interface that the plugin is written for.
     abi: u32,
+    /// Memory of one instance, in bytes: a power of two from 16 KiB to 16 MiB. Default: 65536.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::memory"))]
+    #[serde(default)]
     memory: Option<u64>,
+    /// Maximum number of steps of one call.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = MAX_STEPS)))]
     steps: u64,
+    /// Time from which the bundle is refused, such as `2030-01-01T00:00:00Z`. Default: the plugin
+    /// never expires.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::time"))]
+    #[serde(default)]
     expires: Option<String>,
+    /// Classes of permissions that the plugin uses.
+    #[cfg_attr(feature = "schema", schemars(extend("uniqueItems" = true)))]
     capabilities: Vec<Class>,
+    /// Fields of the connection that the plugin reads.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::readable"))]
     #[serde(default)]
     reads: Vec<String>,
+    /// Fields of the connection that the plugin sets.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::settable"))]
     #[serde(default)]
     sets: Vec<String>,
+    /// Functions of the plugin, each with the operation that it is attached to.
+    #[cfg_attr(feature = "schema", schemars(length(max = MAX_OPERATIONS)))]
     #[serde(default)]
     operations: Vec<Attached>,
+    /// Functions that other plugins can call.
+    #[cfg_attr(feature = "schema", schemars(length(max = MAX_PROVIDED)))]
     #[serde(default)]
     provides: Vec<Provided>,
+    /// Functions of other plugins that the plugin calls.
+    #[cfg_attr(feature = "schema", schemars(length(max = MAX_PROVIDED)))]
     #[serde(default)]
     calls: Vec<Called>,
+    /// Frame types that the plugin defines.
+    #[cfg_attr(feature = "schema", schemars(length(max = MAX_FRAMES)))]
     #[serde(default)]
     frames: Vec<Frame>,
 }
 
+/// A function of the plugin, and the operation that it is attached to.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct Attached {
+    /// Name of the operation, from `equic plugin operations`.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::operation"))]
     operation: String,
+    /// Position of the function relative to the operation.
     anchor: Anchor,
+    /// Name of the function in the object.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::c_name"))]
     function: String,
+    /// Frame type. Required for operations that exist for each frame type, and not permitted for
+    /// others.
+    #[cfg_attr(feature = "schema", schemars(range(max = MAX_VARINT)))]
     frame: Option<u64>,
+    /// If true, the default implementation runs first, and the function finds its answer in
+    /// `call->out`. Default: false.
     #[serde(default)]
     default: bool,
 }
 
+/// A function that other plugins can call.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct Provided {
+    /// Name of the operation. Other plugins call it as `PLUGIN.NAME`.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::c_name"))]
     name: String,
+    /// Name of the function in the object.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::c_name"))]
     function: String,
+    /// Number of 8-byte inputs.
+    #[cfg_attr(feature = "schema", schemars(range(max = MAX_WORDS)))]
     inputs: u64,
+    /// Number of 8-byte outputs.
+    #[cfg_attr(feature = "schema", schemars(range(max = MAX_WORDS)))]
     outputs: u64,
 }
 
+/// A function of another plugin that the plugin calls.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct Called {
+    /// Name of the operation, in the form `PLUGIN.NAME`.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::called"))]
     operation: String,
+    /// Number of 8-byte inputs.
+    #[cfg_attr(feature = "schema", schemars(range(max = MAX_WORDS)))]
     inputs: u64,
+    /// Number of 8-byte outputs.
+    #[cfg_attr(feature = "schema", schemars(range(max = MAX_WORDS)))]
     outputs: u64,
 }
 
@@ -404,11 +479,11 @@ fn read(file: File) -> Result<Manifest, ManifestError> {
     }
     let code = file.code.strip_prefix("sha256:").and_then(unhex);
     let memory = file.memory.unwrap_or(64 << 10);
-    if !memory.is_power_of_two() || !(16 << 10..=16 << 20).contains(&memory) {
+    if !memory.is_power_of_two() || !MEMORY.contains(&memory) {
         return Err(value("memory", Unfit::Memory));
     }
-    if !(1..=1 << 24).contains(&file.steps) {
-        return Err(value("steps", Unfit::Range(1, 1 << 24)));
+    if !(1..=MAX_STEPS).contains(&file.steps) {
+        return Err(value("steps", Unfit::Range(1, MAX_STEPS)));
     }
     let capabilities: BTreeSet<Class> = file.capabilities.iter().copied().collect();
     if capabilities.contains(&Class::Never) {

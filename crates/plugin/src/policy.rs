@@ -12,6 +12,8 @@ use crate::freshness;
 use crate::key::PublicKey;
 use crate::manifest::{ABI, Manifest};
 use crate::preamble::Preamble;
+#[cfg(feature = "schema")]
+use crate::schema;
 use crate::transparency::Staple;
 
 /// Maximum length of a policy's text, in bytes.
@@ -42,6 +44,7 @@ pub struct Log {
 
 /// Limits of a policy on the plugins of peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Maximum size of a plugin's object, in bytes.
@@ -167,36 +170,66 @@ pub enum PolicyError {
     Twice(String),
 }
 
+/// The structure of the TOML file, before its values are checked.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(title = "Policy for plugins of peers"))]
 #[serde(deny_unknown_fields)]
-struct File {
+pub(crate) struct File {
+    /// Classes for every plugin, even if it is unsigned or its author is unknown.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::classes_of_anyone"))]
     anyone: Vec<Class>,
+    /// Authors whose signed plugins get more classes.
     #[serde(default)]
     author: Vec<Named>,
+    /// Transparency logs that can be required for an author's plugins.
     #[serde(default)]
     log: Vec<NamedLog>,
+    /// Hashes of plugins that are refused even with a valid signature.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::hashes"))]
     withdrawn: Vec<String>,
+    /// Maximum time until a plugin expires, such as `90d`. Default: no limit.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::age"))]
+    #[serde(default)]
     max_age: Option<String>,
+    /// Limits of size, memory, steps and frames.
     #[serde(default)]
     limits: Limits,
 }
 
+/// An author whose signed plugins get more classes.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct Named {
+    /// Name that the owner gives the author, for messages.
     name: String,
+    /// Public key of the author: `ed25519:` and 64 hexadecimal digits.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::key"))]
     key: String,
+    /// Classes that the author's plugins get.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::classes_of_author"))]
     classes: Vec<Class>,
+    /// Name of the log that must contain the author's plugins. Default: no log is required.
     log: Option<String>,
 }
 
+/// A transparency log.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct NamedLog {
+    /// Name of the log in this policy.
     name: String,
+    /// Public key of the log: `ed25519:` and 64 hexadecimal digits.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::key"))]
     key: String,
+    /// Minimum time of the log's head in a plugin's proof, such as `2026-01-31T00:00:00Z`. Default:
+    /// any time.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schema::time"))]
+    #[serde(default)]
     since: Option<String>,
 }
 

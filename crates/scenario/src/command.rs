@@ -40,8 +40,8 @@ pub enum Command {
   equic-lab sim run fairness --seeds 1 --out series --qlog-dir qlog")]
 pub struct Run {
     /// Scenario file, or name of a scenario from `equic-lab sim list`
-    #[arg(value_name = "SCENARIO")]
-    pub scenario: PathBuf,
+    #[arg(value_name = "SCENARIO", required_unless_present = "schema")]
+    pub scenario: Option<PathBuf>,
     /// Run this number of seeds instead of the seeds that the scenario names
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub seeds: Option<u64>,
@@ -71,6 +71,9 @@ pub struct Run {
     /// Print the result as JSON (schema equic.sim.run/1)
     #[arg(long)]
     pub json: bool,
+    /// Print the JSON Schema of scenario files, for editors, and run nothing
+    #[arg(long, exclusive = true)]
+    pub schema: bool,
 }
 
 /// Values over time that can be plotted.
@@ -122,11 +125,11 @@ pub struct List {
 Repeat the command to continue an interrupted sweep.")]
 pub struct Sweep {
     /// Scenario file with a table `[grid]`
-    #[arg(value_name = "GRID")]
-    pub grid: PathBuf,
+    #[arg(value_name = "GRID", required_unless_present = "schema")]
+    pub grid: Option<PathBuf>,
     /// Directory for the results
-    #[arg(long, value_name = "DIR")]
-    pub out: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "schema")]
+    pub out: Option<PathBuf>,
     /// Make only a share of the runs: part I of N, counted from 1
     #[arg(long, value_name = "I/N", value_parser = shard, default_value = "1/1")]
     pub shard: Shard,
@@ -136,6 +139,9 @@ pub struct Sweep {
     /// Only check the grid and print the number of its runs
     #[arg(long)]
     pub dry_run: bool,
+    /// Print the JSON Schema of grids, for editors, and run nothing
+    #[arg(long, exclusive = true)]
+    pub schema: bool,
 }
 
 /// One of the parts into which the runs of a grid are divided, for `--shard`.

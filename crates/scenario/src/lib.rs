@@ -18,7 +18,7 @@
 //! line. `docs/simulator.md` lists all keys.
 //!
 //! * `model.rs`: types that represent a description; `keys.rs`: all keys; `read/`: the parser;
-//!   `build.rs`: builds the simulated network;
+//!   `schema.rs`: JSON Schemas; `build.rs`: builds the simulated network;
 //! * `builtin.rs`: the built-in scenarios; `problem.rs`: mistakes, with their lines; `locate.rs`:
 //!   finds the line of a key;
 //! * `results/`, with the feature `results`: results of runs in virtual or real time;
@@ -42,16 +42,18 @@ mod quantity;
 mod read;
 #[cfg(feature = "results")]
 pub mod results;
+mod schema;
 #[cfg(feature = "transport")]
 mod transport;
 
 pub use build::Place;
 pub use builtin::{BuiltIn, built_in};
 pub use equic_sim::{Application, Call, Object, Page, Requests, Streams, Video};
-pub use keys::{Key, Section, markdown, sections};
+pub use keys::{Key, Section, Values, markdown, sections};
 pub use model::{
     Controller, Flow, Link, Network, PluginFile, Protection, Protocol, QuicOptions, Route,
     Scenario, Scheduler, TcpOptions, Tls, TlsVersion, Topology, Traffic, TrafficKind,
 };
 pub use problem::{Problem, ScenarioError};
 pub use read::{Axis, Grid, TraceTexts};
+pub use schema::{grid_schema, schema};

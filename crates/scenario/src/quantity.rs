@@ -3,51 +3,87 @@
 
 use std::time::Duration;
 
+/// Names of units, each with its factor.
+type Units = &'static [(&'static str, u64)];
+
+const RATES: Units = &[
+    ("b/s", 1),
+    ("bit/s", 1),
+    ("kb/s", 1_000),
+    ("kbit/s", 1_000),
+    ("Mb/s", 1_000_000),
+    ("Mbit/s", 1_000_000),
+    ("Gb/s", 1_000_000_000),
+    ("Gbit/s", 1_000_000_000),
+];
+
+const SIZES: Units = &[
+    ("B", 1),
+    ("kB", 1_000),
+    ("KB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+];
+
+const TIMES: Units = &[
+    ("ns", 1),
+    ("us", 1_000),
+    ("µs", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("min", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+];
+
+/// A number as [`decimal`] parses it, as a regular expression.
+const DECIMAL: &str = r"[0-9]+(\.[0-9]+)?";
+
+/// Regular expression of a percentage, as [`percent`] parses it.
+pub(crate) const PERCENTAGE_PATTERN: &str = r"^\s*0*([0-9]{1,2}(\.[0-9]+)?|100(\.0+)?)\s*%\s*$";
+
+/// Regular expression of a number of packets, as [`packets`] parses it.
+pub(crate) const PACKETS_PATTERN: &str = r"^\s*[0-9]+\s*packets?\s*$";
+
+/// Returns the regular expression of a rate, as [`rate`] parses it.
+pub(crate) fn rate_pattern() -> String {
+    pattern(RATES)
+}
+
+/// Returns the regular expression of a size, as [`bytes`] parses it.
+pub(crate) fn size_pattern() -> String {
+    pattern(SIZES)
+}
+
+/// Returns the regular expression of a time, as [`duration`] parses it.
+pub(crate) fn time_pattern() -> String {
+    pattern(TIMES)
+}
+
+/// Returns the regular expression (ECMA-262) of the texts that [`scaled`] parses. It also accepts
+/// numbers that are too large, and numbers that are not whole in the smallest unit.
+fn pattern(units: Units) -> String {
+    let names: Vec<&str> = units.iter().map(|(name, _)| *name).collect();
+    format!(r"^\s*{DECIMAL}\s*({})\s*$", names.join("|"))
+}
+
 /// Parses a rate such as `10 Mb/s` or `10 Mbit/s` to bits per second. Prefixes are decimal.
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
-    let units = [
-        ("b/s", 1),
-        ("bit/s", 1),
-        ("kb/s", 1_000),
-        ("kbit/s", 1_000),
-        ("Mb/s", 1_000_000),
-        ("Mbit/s", 1_000_000),
-        ("Gb/s", 1_000_000_000),
-        ("Gbit/s", 1_000_000_000),
-    ];
-    scaled(text, &units)
+    scaled(text, RATES)
         .map_err(|error| wrong(text, "a rate, such as \"10 Mb/s\" or \"500 kb/s\"", error))
 }
 
 /// Parses a size such as `10 MB` or `64 KiB` to bytes.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
-    let units = [
-        ("B", 1),
-        ("kB", 1_000),
-        ("KB", 1_000),
-        ("MB", 1_000_000),
-        ("GB", 1_000_000_000),
-        ("KiB", 1 << 10),
-        ("MiB", 1 << 20),
-        ("GiB", 1 << 30),
-    ];
-    scaled(text, &units)
+    scaled(text, SIZES)
         .map_err(|error| wrong(text, "a size, such as \"10 MB\" or \"64 KiB\"", error))
 }
 
 /// Parses a duration such as `50 ms`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let units = [
-        ("ns", 1),
-        ("us", 1_000),
-        ("µs", 1_000),
-        ("ms", 1_000_000),
-        ("s", 1_000_000_000),
-        ("min", 60_000_000_000),
-        ("h", 3_600_000_000_000),
-    ];
-    let nanos = scaled(text, &units);
-    nanos
+    scaled(text, TIMES)
         .map(Duration::from_nanos)
         .map_err(|error| wrong(text, "a time, such as \"50 ms\" or \"2.5 s\"", error))
 }
@@ -121,7 +157,7 @@ fn decimal(text: &str) -> Option<(u64, u32)> {
 
 /// Parses a number that is followed by one of these units. Returns the number times the factor of
 /// its unit.
-fn scaled(text: &str, units: &[(&str, u64)]) -> Result<u64, Mistake> {
+fn scaled(text: &str, units: Units) -> Result<u64, Mistake> {
     let text = text.trim();
     let is_number = |character: char| character.is_ascii_digit() || character == '.';
     let end = text.find(|character: char| !is_number(character)).ok_or(Mistake::Form)?;

@@ -259,8 +259,13 @@ fn every_key_of_the_list_is_known() {
         client_plugins = []
         server_plugins = []
     "#;
+    let schema = jsonschema::draft202012::new(&equic_scenario::schema()).unwrap();
     for text in [ALL, graph, two] {
         Scenario::parse(text).unwrap_or_else(|error| panic!("{error}"));
+        let values: serde_json::Value = toml::from_str(text).unwrap();
+        schema
+            .validate(&values)
+            .unwrap_or_else(|error| panic!("{}: {error}", error.instance_path()));
     }
     // Together, these texts have each key of the list. Each key must be rejected with a value of a
     // wrong type.

@@ -73,7 +73,11 @@ impl SweepPlan<'_> {
 }
 
 pub(crate) fn sweep(args: &Sweep) -> Result {
-    let grid = Grid::load(&args.grid)?;
+    // The command line requires both, unless it has --schema.
+    let (Some(grid), Some(out)) = (&args.grid, &args.out) else {
+        return output::text(format_args!("{:#}\n", equic_scenario::grid_schema()));
+    };
+    let grid = Grid::load(grid)?;
     let plan = SweepPlan::new(&grid);
     let about = About::new(args.shard, plan.runs());
     let own = (0..plan.runs()).filter(|run| about.has(*run)).count();
@@ -86,22 +90,22 @@ pub(crate) fn sweep(args: &Sweep) -> Result {
         return output::text(format_args!("{shown}\n"));
     }
     let threads = memory::threads(plan.cells, run::threads(args.threads).min(own.max(1)))?;
-    let (mut store, mut runs) = Store::open(&args.out, &grid, &about)?;
+    let (mut store, mut runs) = Store::open(out, &grid, &about)?;
     let missing: Vec<usize> =
         (0..plan.runs()).filter(|run| about.has(*run) && !runs.contains_key(run)).collect();
     if !runs.is_empty() {
         output::notice(format_args!("{} of {own} runs are already complete", runs.len()));
     }
     play_missing(threads, &plan, &grid, &missing, &mut store, &mut runs)?;
-    finish::finish(&args.out, &grid, &runs)?;
+    finish::finish(out, &grid, &runs)?;
     if about.shards > 1 {
-        let out = args.out.display();
+        let out = out.display();
         return output::text(format_args!(
             "{shown}, part {}/{} of the sweep: {out}\n`equic-lab sim merge OUT {out} ...` joins all parts\n",
             about.shard, about.shards
         ));
     }
-    finish::print(&args.out, &grid, &runs, &shown)
+    finish::print(out, &grid, &runs, &shown)
 }
 
 fn play_missing(

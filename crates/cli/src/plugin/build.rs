@@ -31,6 +31,9 @@ pub(crate) struct Args {
     /// several times
     #[arg(short = 'D', long = "define", value_name = "NAME=VALUE")]
     defines: Vec<String>,
+    /// Print the JSON Schema of manifests (`plugin.toml`), for editors, and build nothing
+    #[arg(long, exclusive = true)]
+    schema: bool,
 }
 
 /// Instruction set for clang (`-mcpu`).
@@ -87,6 +90,9 @@ fn name(path: &Path, manifest: &str) -> Result<String> {
 }
 
 pub(super) fn run(args: &Args) -> Result {
+    if args.schema {
+        return super::print_schema(&equic_plugin::manifest_schema());
+    }
     let folder = &args.folder;
     let manifest_file = folder.join("plugin.toml");
     let manifest = text(&manifest_file)?;

@@ -2,7 +2,7 @@
 //! run.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use equic_gateway::{Config, parse_duration, read_regular_text};
@@ -39,8 +39,8 @@ pub(crate) struct Args {
 #[derive(clap::Args)]
 pub(crate) struct CheckArgs {
     /// File with the bundle
-    #[arg(value_name = "FILE")]
-    bundle: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present = "schema")]
+    bundle: Option<PathBuf>,
     /// Check whether this policy (TOML) would accept the plugin from a peer
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
@@ -50,6 +50,9 @@ pub(crate) struct CheckArgs {
     /// Maximum duration of the search for a proof; 0s skips the search
     #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = parse_duration)]
     proof_limit: Duration,
+    /// Print the JSON Schema of policies, for editors, and check nothing
+    #[arg(long, exclusive = true)]
+    schema: bool,
 }
 
 #[derive(Serialize)]
@@ -146,22 +149,25 @@ pub(super) fn run(args: &Args) -> Result {
 }
 
 pub(super) fn check(args: &CheckArgs) -> Result {
-    let bytes = read(&args.bundle)?;
+    // The command line requires the file, unless it has --schema.
+    let Some(file) = &args.bundle else {
+        return super::print_schema(&equic_plugin::policy_schema());
+    };
+    let bytes = read(file)?;
     let (plugin, origin) = match &args.policy {
-        None => (load_checked(&args.bundle, &bytes)?, "as a local plugin"),
+        None => (load_checked(file, &bytes)?, "as a local plugin"),
         Some(path) => {
             let text = read_regular_text(path, Config::MAX_BYTES).map_err(|error| {
                 Failure::because(format_args!("cannot read {}", path.display()), error)
             })?;
             let policy =
                 Policy::parse(&text).map_err(|error| Failure::because(path.display(), error))?;
-            let bundle = parse(&args.bundle, &bytes)?;
+            let bundle = parse(file, &bytes)?;
             let granted = decide(&bundle, Origin::Peer, &policy, seconds_now());
-            let granted =
-                granted.map_err(|error| Failure::because(args.bundle.display(), error))?;
+            let granted = granted.map_err(|error| Failure::because(file.display(), error))?;
             let plugin = Plugin::load(&bundle, &granted);
-            let plugin = plugin.map_err(|error| Failure::because(args.bundle.display(), error))?;
-            super::check_use(&args.bundle, &bundle, &plugin)?;
+            let plugin = plugin.map_err(|error| Failure::because(file.display(), error))?;
+            super::check_use(file, &bundle, &plugin)?;
             (plugin, "as a plugin of a peer")
         }
     };
@@ -175,12 +181,12 @@ pub(super) fn check(args: &CheckArgs) -> Result {
         plugin.instructions()
     ))?;
     if args.policy.is_none() {
-        beyond_defaults(plugin.manifest(), &parse(&args.bundle, &bytes)?);
+        beyond_defaults(plugin.manifest(), &parse(file, &bytes)?);
     }
     if args.proof_limit.is_zero() {
         return Ok(());
     }
-    prove(&parse(&args.bundle, &bytes)?, args)
+    prove(file, &parse(file, &bytes)?, args)
 }
 
 /// Warns about properties because of which a policy without `[limits]` would refuse this plugin
@@ -202,7 +208,7 @@ fn beyond_defaults(manifest: &Manifest, bundle: &Bundle<'_>) {
 }
 
 /// Searches for a proof of each function, and prints the functions without one.
-fn prove(bundle: &Bundle<'_>, args: &CheckArgs) -> Result {
+fn prove(file: &Path, bundle: &Bundle<'_>, args: &CheckArgs) -> Result {
     let work = work_folder()?;
     let object = work.path().join("object.o");
     write(&object, bundle.code())?;
@@ -228,7 +234,7 @@ fn prove(bundle: &Bundle<'_>, args: &CheckArgs) -> Result {
     if args.strict && without > 0 {
         return Err(Failure::new(format!(
             "{}: {without} of {} functions have no proof",
-            args.bundle.display(),
+            file.display(),
             looked.len()
         )));
     }

@@ -26,6 +26,7 @@ use equic_command::plugin::{load, load_bytes, parse, read, seconds_now, try_to_a
 use equic_plugin::{Bundle, Plugin, lint};
 
 use crate::failure::{Failure, Result};
+use crate::output;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -77,6 +78,11 @@ pub(crate) fn run(command: &Command) -> Result {
 fn write(path: &Path, bytes: &[u8]) -> Result {
     std::fs::write(path, bytes)
         .map_err(|error| Failure::because(format_args!("cannot write {}", path.display()), error))
+}
+
+/// Prints a JSON Schema.
+fn print_schema(schema: &serde_json::Value) -> Result {
+    output::text(format_args!("{schema:#}\n"))
 }
 
 /// Loads a plugin like [`load_bytes`], and makes the additional checks of [`check_use`].

@@ -16,7 +16,7 @@ const FLOW: &str = "[[flow]]\nsize = \"1 MB\"\n";
 
 /// The kind of file that a TOML block belongs to. It selects the parser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+pub(crate) enum Kind {
     Gateway,
     Grid,
     Manifest,
@@ -26,7 +26,7 @@ enum Kind {
 }
 
 /// Returns the kind of a TOML block, which one of its keys shows.
-fn kind(text: &str) -> Option<Kind> {
+pub(crate) fn kind(text: &str) -> Option<Kind> {
     const KEYS: [(Kind, &[&str]); 6] = [
         (Kind::Grid, &["[grid]"]),
         (Kind::Rules, &["[[rule]]"]),
@@ -41,25 +41,33 @@ fn kind(text: &str) -> Option<Kind> {
 
 /// Returns every page of the documentation, and the readme.
 pub(crate) fn pages() -> Vec<PathBuf> {
-    let mut pages = vec![Path::new(ROOT).join("README.md")];
-    let mut folders = vec![Path::new(ROOT).join("docs")];
+    let mut pages = files_below("docs", "md");
+    pages.push(Path::new(ROOT).join("README.md"));
+    pages.sort();
+    pages
+}
+
+/// Returns the files in this folder of the repository, and in the folders below it, whose name has
+/// this ending.
+pub(crate) fn files_below(folder: &str, ending: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![Path::new(ROOT).join(folder)];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|ending| ending == "md") {
-                pages.push(path);
+            } else if path.extension().is_some_and(|its| its == ending) {
+                files.push(path);
             }
         }
     }
-    pages.sort();
-    pages
+    files
 }
 
 /// Returns the TOML blocks of a page, each with its first line number. Blocks inside lists lose
 /// their indentation.
-fn blocks(page: &Path) -> Vec<(usize, String)> {
+pub(crate) fn blocks(page: &Path) -> Vec<(usize, String)> {
     let text = std::fs::read_to_string(page).unwrap();
     let mut lines = text.lines().enumerate();
     let mut blocks = Vec::new();
@@ -75,26 +83,35 @@ fn blocks(page: &Path) -> Vec<(usize, String)> {
     blocks
 }
 
-/// Adds what a page leaves out, and parses the block.
-fn read(kind: Kind, text: &str, folder: &Path) -> Result<(), String> {
+/// Returns a block with what the page leaves out.
+pub(crate) fn whole(kind: Kind, text: &str) -> String {
     let text = text.replace("\"sha256:...\"", &format!("\"sha256:{}\"", "0".repeat(64)));
     let text = text.replace("\"ed25519:...\"", &format!("\"ed25519:{}\"", "07".repeat(32)));
     let has = |table: &str| text.lines().any(|line| line.starts_with(table));
     match kind {
-        Kind::Gateway => {
-            let whole = match (has("[[service]]"), has("[[service.override]]")) {
-                (false, true) => format!("[[service]]\nname = \"web\"\nlisten = [\"443\"]\n{text}"),
-                (false, false) => {
-                    format!("{text}\n[[service]]\nname = \"web\"\nlisten = [\"443\"]\n")
-                }
-                _ => text,
-            };
-            Config::parse(&whole).map(drop).map_err(|error| error.to_string())
+        Kind::Gateway => match (has("[[service]]"), has("[[service.override]]")) {
+            (false, true) => format!("[[service]]\nname = \"web\"\nlisten = [\"443\"]\n{text}"),
+            (false, false) => {
+                format!("{text}\n[[service]]\nname = \"web\"\nlisten = [\"443\"]\n")
+            }
+            _ => text,
+        },
+        Kind::Grid => format!("{text}\n{NETWORK}{FLOW}"),
+        Kind::Scenario => {
+            let flow = if has("[[flow]]") { "" } else { FLOW };
+            let network = if has("[network]") { "" } else { NETWORK };
+            format!("{text}\n{flow}{network}")
         }
-        Kind::Grid => {
-            let whole = format!("{text}\n{NETWORK}{FLOW}");
-            Grid::parse(&whole).map(drop).map_err(|error| error.to_string())
-        }
+        Kind::Manifest | Kind::Policy | Kind::Rules => text,
+    }
+}
+
+/// Parses a block, with what the page leaves out.
+pub(crate) fn read(kind: Kind, text: &str, folder: &Path) -> Result<(), String> {
+    let text = whole(kind, text);
+    match kind {
+        Kind::Gateway => Config::parse(&text).map(drop).map_err(|error| error.to_string()),
+        Kind::Grid => Grid::parse(&text).map(drop).map_err(|error| error.to_string()),
         Kind::Manifest => {
             Manifest::parse(text.as_bytes()).map(drop).map_err(|error| error.to_string())
         }
@@ -108,10 +125,7 @@ fn read(kind: Kind, text: &str, folder: &Path) -> Result<(), String> {
             Ok(())
         }
         Kind::Scenario => {
-            let flow = if has("[[flow]]") { "" } else { FLOW };
-            let network = if has("[network]") { "" } else { NETWORK };
-            let whole = format!("{text}\n{flow}{network}");
-            Scenario::parse_in(&whole, folder).map(drop).map_err(|error| error.to_string())
+            Scenario::parse_in(&text, folder).map(drop).map_err(|error| error.to_string())
         }
     }
 }

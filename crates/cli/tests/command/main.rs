@@ -27,6 +27,7 @@ mod moves;
 mod plugin;
 mod qlog;
 mod reload_keys;
+mod schemas;
 mod scripts;
 mod serve;
 mod service;

@@ -7,7 +7,7 @@ use equic_sim::{
     Application, Call, LEAST_MESSAGE, MAX_UNITS, Object, Page, Requests, Streams, Video,
 };
 
-use super::table::{Reader, Table, bytes, duration, name, names, rate, within};
+use super::table::{Reader, Table, bytes, duration, name, names, rate};
 use crate::keys::{CALL, OBJECT, PAGE, REQUESTS, STREAMS, Section, VIDEO};
 use crate::problem::instead;
 
@@ -99,8 +99,8 @@ fn request(reader: &mut Reader, table: &Table<'_, '_>) -> u64 {
 }
 
 fn requests(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Requests> {
-    let count = table.read(reader, "count", within(1, MAX_UNITS)).unwrap_or(100);
-    let concurrent = table.read(reader, "concurrent", within(1, 100_000)).unwrap_or(1);
+    let count = table.whole(reader, "count").unwrap_or(100);
+    let concurrent = table.whole(reader, "concurrent").unwrap_or(1);
     let think = table.read(reader, "think", duration).unwrap_or_default();
     let request = request(reader, table);
     let response = table.need(reader, "response", some_bytes)?;
@@ -108,7 +108,10 @@ fn requests(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Requests> {
 }
 
 fn streams(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Streams> {
-    let count = table.need(reader, "count", within(1, 100_000));
+    if !table.has("count") {
+        table.complain(reader, "count", "this key is missing");
+    }
+    let count = table.whole(reader, "count");
     let bytes = table.need(reader, "size", some_bytes);
     Some(Streams { count: count?, bytes: bytes? })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use equic_sim::{Ecn, OnOffConfig, Period, ShortFlowsConfig, SizeDistribution, Time};
 
 use super::applications::application;
-use super::table::{Reader, Table, boolean, bytes, duration, name, names, number, rate, within};
+use super::table::{Reader, Table, boolean, bytes, duration, name, names, number, rate};
 use crate::keys::{FLOW, QUIC, TCP, TLS, TRAFFIC};
 use crate::model::{
     Controller, ECN, Flow, PluginFile, Protection, Protocol, QuicOptions, Route, Scheduler,
@@ -87,7 +87,7 @@ fn flow(reader: &mut Reader, table: &Table<'_, '_>) -> Flow {
     let named = table.read(reader, "name", name);
     Flow {
         name: named.unwrap_or_else(|| format!("{} {}", protocol.name(), controller.name())),
-        count: table.read(reader, "count", within(1, MAX_FLOWS as u64)).unwrap_or(1) as usize,
+        count: table.whole(reader, "count").unwrap_or(1) as usize,
         route: route(reader, table),
         protocol,
         controller,
@@ -101,7 +101,7 @@ fn flow(reader: &mut Reader, table: &Table<'_, '_>) -> Flow {
 }
 
 fn route(reader: &mut Reader, table: &Table<'_, '_>) -> Route {
-    let pair = table.read(reader, "pair", within(1, MAX_FLOWS as u64));
+    let pair = table.whole(reader, "pair");
     let (from, to) = (table.read(reader, "from", name), table.read(reader, "to", name));
     if table.has("pair") && (table.has("from") || table.has("to")) {
         table.complain(reader, "pair", "set either `pair`, or both `from` and `to`");
@@ -144,9 +144,9 @@ fn quic(reader: &mut Reader, table: &Table<'_, '_>) -> QuicOptions {
         table.complain(reader, "initial_window", message);
     }
     let window = window(reader, &table);
-    let mtu = table.read(reader, "mtu", within(1_200, 65_527));
+    let mtu = table.whole(reader, "mtu");
     let (resumption, early_data) = sessions(reader, &table);
-    let paths = table.read(reader, "paths", within(1, 2)).unwrap_or(1);
+    let paths = table.whole(reader, "paths").unwrap_or(1);
     let scheduler = table.choice(reader, "scheduler", &SCHEDULERS);
     if scheduler.is_some() && paths == 1 {
         table.complain(reader, "scheduler", "a scheduler needs two paths: write paths = 2");
@@ -192,8 +192,8 @@ fn plugins(reader: &mut Reader, table: &Table<'_, '_>, key: &'static str) -> Vec
 fn tcp(reader: &mut Reader, table: &Table<'_, '_>) -> TcpOptions {
     let Some(table) = table.inner(reader, "tcp", &TCP) else { return TcpOptions::default() };
     let window = window(reader, &table);
-    let segments = table.read(reader, "initial_window", within(1, 10_000));
-    let mss = table.read(reader, "mss", within(64, 65_495));
+    let segments = table.whole(reader, "initial_window");
+    let mss = table.whole(reader, "mss");
     TcpOptions {
         initial_window: segments.and_then(|segments| u32::try_from(segments).ok()),
         mss: mss.and_then(|mss| u16::try_from(mss).ok()),
@@ -294,7 +294,7 @@ fn one_traffic(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Traffic> {
         table.complain(reader, "rate", "the rate must be above 0");
         return None;
     }
-    let datagram = table.read(reader, "datagram", within(1, 65_487)).unwrap_or(1_200) as u32;
+    let datagram = table.whole(reader, "datagram").unwrap_or(1_200) as u32;
     let start = Time::START + table.read(reader, "start", duration).unwrap_or_default();
     let stop = table.read(reader, "stop", duration).map(|stop| Time::START + stop);
     if stop.is_some_and(|stop| stop <= start) {

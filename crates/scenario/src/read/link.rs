@@ -9,7 +9,7 @@ use equic_sim::{
 use toml::de::DeValue;
 
 use super::table::{
-    Reader, Table, boolean, duration, number, numbers, percent, probability, rate, text, within,
+    Reader, Table, boolean, duration, number, numbers, percent, probability, rate, text,
 };
 use crate::keys::{LINK, LOSS, QUEUE};
 use crate::model::Link;
@@ -59,7 +59,7 @@ fn direction(
         set(chance, table.read(reader, key, percent).map(Chance::percent));
     }
     loss(reader, table, wire);
-    if let Some(mtu) = table.read(reader, "mtu", within(68, 65_535)) {
+    if let Some(mtu) = table.whole(reader, "mtu") {
         wire.mtu = usize::try_from(mtu).ok();
     }
     let framings = [
@@ -247,8 +247,8 @@ fn queue(reader: &mut Reader, table: &Table<'_, '_>) -> Option<Queue> {
             set(&mut fq.limit, most);
             set(&mut fq.codel.ecn, ecn);
             let small = |read: Option<u64>| read.and_then(|read| u32::try_from(read).ok());
-            set(&mut fq.flows, small(queue.read(reader, "flows", within(1, 65_536))));
-            set(&mut fq.quantum, small(queue.read(reader, "quantum", within(1, 1 << 20))));
+            set(&mut fq.flows, small(queue.whole(reader, "flows")));
+            set(&mut fq.quantum, small(queue.whole(reader, "quantum")));
             Queue::FqCoDel(fq)
         }
     })

@@ -25,7 +25,9 @@ use crate::build::Place;
 use crate::keys::{FLOW, TOP, TRAFFIC};
 use crate::model::{Flow, Scenario, Traffic, TrafficKind};
 use crate::problem::ScenarioError;
+pub(crate) use flows::MAX_FLOWS;
 pub use grid::{Axis, Grid};
+pub(crate) use network::MAX_PAIRS;
 use table::{Reader, Table, duration, numbers, text, whole};
 pub use traces::TraceTexts;
 use traces::Traces;
@@ -34,7 +36,7 @@ use traces::Traces;
 const LIMIT: Duration = Duration::from_secs(10_000);
 
 /// Largest number of runs of one scenario.
-const MAX_SEEDS: u64 = 1_000_000;
+pub(crate) const MAX_SEEDS: u64 = 1_000_000;
 
 impl Scenario {
     /// Parses a scenario description, and checks that it can be simulated: the network is valid,

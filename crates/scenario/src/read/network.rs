@@ -5,7 +5,7 @@ use std::time::Duration;
 use equic_sim::{Direction, IpVersion};
 
 use super::link::link;
-use super::table::{Reader, Table, boolean, name, within};
+use super::table::{Reader, Table, boolean, name};
 use crate::keys::{LINK, NETWORK, NODE};
 use crate::model::{Link, Network, Topology};
 
@@ -36,7 +36,7 @@ const OF_SHAPES: [(&str, &[&str]); 5] = [
 ];
 
 /// Largest number of host pairs of a dumbbell, and of links in a list of links.
-const MOST: u64 = 100_000;
+pub(crate) const MAX_PAIRS: u64 = 100_000;
 
 pub(super) fn network(reader: &mut Reader, top: &Table<'_, '_>) -> Option<Network> {
     if !top.has("network") {
@@ -59,14 +59,14 @@ pub(super) fn network(reader: &mut Reader, top: &Table<'_, '_>) -> Option<Networ
     let topology = match shape {
         Shape::Simple => Topology::Simple(the_link(reader, &table)?),
         Shape::Dumbbell => {
-            let pairs = table.read(reader, "pairs", within(1, MOST)).unwrap_or(2);
+            let pairs = table.whole(reader, "pairs").unwrap_or(2);
             let access = access(reader, &table);
             let bottleneck = the_link(reader, &table)?;
             Topology::Dumbbell { pairs: pairs as usize, bottleneck, access: access? }
         }
         Shape::ParkingLot => {
             let access = access(reader, &table);
-            Topology::ParkingLot { links: row(reader, &table, 1, MOST)?, access: access? }
+            Topology::ParkingLot { links: row(reader, &table, 1, MAX_PAIRS)?, access: access? }
         }
         Shape::TwoPath => {
             let links: Result<[Link; 2], _> = row(reader, &table, 2, 2)?.try_into();

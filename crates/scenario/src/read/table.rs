@@ -12,7 +12,7 @@ use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
 use super::traces::Traces;
-use crate::keys::Section;
+use crate::keys::{Section, Values};
 use crate::problem::{Problem, instead};
 use crate::quantity;
 
@@ -188,14 +188,35 @@ impl<'v, 'i> Table<'v, 'i> {
         tables
     }
 
-    /// Reads one of these names. Returns `None` if the key is missing. If it has another value,
-    /// records a mistake and returns `None`.
+    /// Returns the values that a key accepts, by the list of keys.
+    fn values(&self, key: &'static str) -> Option<Values> {
+        self.section.keys.iter().find(|known| known.name == key).map(|known| known.values)
+    }
+
+    /// Reads a whole number in the range of the list of keys. Returns `None` if the key is missing.
+    /// If it has another value, records a mistake and returns `None`.
+    pub(crate) fn whole(&self, reader: &mut Reader, key: &'static str) -> Option<u64> {
+        let Some(Values::Whole(_, least, most)) = self.values(key) else {
+            debug_assert!(false, "{key} of {} is not a whole number", self.section.name);
+            return None;
+        };
+        self.read(reader, key, within(least, most))
+    }
+
+    /// Reads one of these names, which must be those of the list of keys. Returns `None` if the key
+    /// is missing. If it has another value, records a mistake and returns `None`.
     pub(crate) fn choice<T: Copy>(
         &self,
         reader: &mut Reader,
         key: &'static str,
         choices: &[(&'static str, T)],
     ) -> Option<T> {
+        debug_assert!(
+            matches!(self.values(key), Some(Values::Choice(listed))
+                if listed.iter().copied().eq(choices.iter().map(|(name, _)| *name))),
+            "{key} of {}: the list of keys has other names",
+            self.section.name
+        );
         self.read(reader, key, |value| {
             let wanted = text(value)?;
             let found = choices.iter().find(|(name, _)| *name == wanted);
@@ -260,7 +281,7 @@ pub(crate) fn whole(value: &DeValue<'_>) -> Result<u64, String> {
 }
 
 /// Returns a function that accepts whole numbers from `least` to `most`.
-pub(crate) fn within(least: u64, most: u64) -> impl Fn(&DeValue<'_>) -> Result<u64, String> {
+fn within(least: u64, most: u64) -> impl Fn(&DeValue<'_>) -> Result<u64, String> {
     move |value| {
         let read = whole(value)?;
         let fits = (least..=most).contains(&read);
