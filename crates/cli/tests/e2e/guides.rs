@@ -427,6 +427,7 @@ fn guide_to_plugins() {
 
     guide.shell_succeeds("equic plugin build $EQUIC/plugins/cap -o cap.qplug");
     guide.write("policy.toml", "anyone = [\"observe\", \"tune\"]\n");
+    guide.types("equic plugin build --schema");
     guide.serves("equic serve --push cap.qplug");
     assert!(guide.types("equic get --accept-plugins").contains("active"));
     guide.stops();
