@@ -371,12 +371,12 @@ def forged(stage):
 
 def ids_again(stage):
     """with check_ids, the next gateway, which has other keys, accepts the IDs of new connections"""
-    gateway = stage.gateway("--check-ids")
+    gateway = stage.gateway("-o", "check_ids=true")
     stage.server()
     clients = Clients(stage, "c0")
     clients.ask(clients.open(HERE))
     gateway.end()
-    stage.gateway("--check-ids")
+    stage.gateway("-o", "check_ids=true")
     stage.await_servers(1)
     name = clients.open(THERE)
     clients.move(name, "10.77.1.98")

@@ -5,7 +5,7 @@
  * needs the lines that are marked `eQUIC`. The rest echoes every stream. No distribution has a
  * package of lsquic: docs/servers.md describes how to build it, and scripts/test-lsquic.sh does it.
  *
- *     equic gateway run -i eth0 -p 4433 --max-connections 8 --check-ids
+ *     equic gateway run -i eth0 -p 4433 --max-connections 8 -o check_ids=true
  *     serve-lsquic 4433 eth0 certificate.pem key.pem
  */
 #define _GNU_SOURCE

@@ -5,7 +5,7 @@
  * server needs the lines that are marked `eQUIC`. The rest echoes every stream under flow control:
  * a client gets more credit only after the server has sent back what the client has written.
  *
- *     equic gateway run -i eth0 -p 4433 --max-connections 8 --check-ids
+ *     equic gateway run -i eth0 -p 4433 --max-connections 8 -o check_ids=true
  *     serve-picoquic 4433 eth0 certificate.pem key.pem
  */
 #define _GNU_SOURCE

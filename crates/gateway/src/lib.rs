@@ -79,9 +79,12 @@ mod socket;
 mod sync;
 mod sys;
 
+#[cfg(feature = "schema")]
+pub use config::config_schema;
 pub use config::{
     BanConfig, Config, ConfigError, Fragments, GatewayConfig, Key, Listen, Mode, OverrideConfig,
-    Policy, Problem, Proof, Retry, ServiceConfig, Setting, SettingValue, SocketConfig, Versions,
+    Policy, Problem, Proof, ReplacedValue, Retry, SERVICE_SETTINGS, ServiceConfig, ServiceSetting,
+    Setting, SettingKind, SettingRange, SettingValue, SocketConfig, Versions, example_service,
     parse_list, parse_prefix, read_list,
 };
 pub use control::{

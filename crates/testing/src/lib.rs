@@ -13,6 +13,7 @@ mod program;
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -36,6 +37,18 @@ pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// The example configuration.
 pub const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/equic.example.toml");
+
+/// Writes the configuration of a gateway with one service on `port`, which permits 3 connections per
+/// source. Returns the file's path, which is in `folder`.
+pub fn config_of_own_gateway(folder: &Path, interface: &str, name: &str, port: u16) -> String {
+    let text = format!(
+        "[gateway]\nname = \"{name}\"\ninterfaces = [\"{interface}\"]\n\n\
+         [[service]]\nname = \"quic\"\nlisten = [\"{port}\"]\nmax_connections = 3\n"
+    );
+    let file = folder.join("equic.toml");
+    std::fs::write(&file, text).expect("the test's folder is writable");
+    file.to_str().expect("a path in UTF-8").to_owned()
+}
 
 /// Output and exit code of a command.
 #[derive(Debug)]

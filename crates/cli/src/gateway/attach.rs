@@ -1,4 +1,5 @@
-//! Loads the gateway's XDP program and attaches it, for `gateway run` and for `serve --attach`.
+//! Loads the gateway's XDP program and attaches it, for `gateway run` and for `serve
+//! --gateway-config`.
 
 use std::path::PathBuf;
 
@@ -8,15 +9,16 @@ use equic_gateway::{Attached, Config, Error, Gateway, LoadOptions, Mode, ObjectS
 use crate::failure::{Failure, Result};
 use crate::output;
 
-/// Flags that say how to attach and what to limit.
-#[derive(Args)]
+/// Flags that say how to attach.
+#[derive(Args, Default)]
+#[command(next_help_heading = "Attachment")]
 pub(crate) struct Attachment {
-    /// `native` (in the driver), `generic` (works everywhere), or `auto`
-    #[arg(long)]
-    mode: Option<Mode>,
     /// Dry run: count the packets that the gateway would drop, and let them pass
     #[arg(long)]
     dry_run: bool,
+    /// `native` (in the driver), `generic` (works everywhere), or `auto`
+    #[arg(long)]
+    mode: Option<Mode>,
     /// Name of the gateway, which `status` shows and `--gateway` accepts
     #[arg(long, value_name = "NAME")]
     name: Option<String>,

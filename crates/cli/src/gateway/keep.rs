@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use equic_gateway::{Change, Control, Report, SettingValue};
+use equic_gateway::{Change, Control, Report};
 use serde::Serialize;
 
 /// Lines for the tables of a configuration file.
@@ -37,7 +37,7 @@ impl Lines {
         let mut text = format!("\nthese lines in {file} keep the settings after a restart:");
         for table in &self.tables {
             let name = |name: &String| {
-                format!("the [[service]] with {}", line("name", name.as_str().into()))
+                format!("the [[service]] with {}", line("name", toml::Value::from(name.as_str())))
             };
             let place = table.service.as_ref().map_or("[gateway]".to_owned(), name);
             text += &format!("\n  in {place}:");
@@ -57,7 +57,7 @@ fn tables(changes: &[Change]) -> Vec<TableLines> {
         if changes[index + 1..].iter().any(same) {
             continue;
         }
-        let line = line(change.key, value(change));
+        let line = line(change.key, change.new_value.toml());
         match tables.iter_mut().find(|table| table.service == change.service) {
             Some(table) => table.lines.push(line),
             None => {
@@ -68,15 +68,7 @@ fn tables(changes: &[Change]) -> Vec<TableLines> {
     tables
 }
 
-fn value(change: &Change) -> toml::Value {
-    match &change.new_value {
-        SettingValue::Flag(on) => (*on).into(),
-        SettingValue::Number(number) => i64::try_from(*number).unwrap_or(i64::MAX).into(),
-        _ => change.new.as_str().into(),
-    }
-}
-
-fn line(key: &str, value: toml::Value) -> String {
+fn line(key: &str, value: impl std::fmt::Display) -> String {
     format!("{key} = {value}")
 }
 
@@ -91,6 +83,7 @@ fn file_of(control: &Control) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use equic_gateway::SettingValue;
 
     fn change(service: Option<&str>, key: &'static str, new: &str, value: SettingValue) -> Change {
         Change {
@@ -105,7 +98,7 @@ mod tests {
 
     #[test]
     fn lines_are_by_table_and_the_last_value_counts() {
-        let rate = SettingValue::Rate { per_second: Some(20.0), burst: Some(40) };
+        let rate = SettingValue::Rate("20/s burst 40".parse().unwrap());
         let changes = [
             change(Some("web"), "max_connections", "5", SettingValue::Number(5)),
             change(None, "dry_run", "true", SettingValue::Flag(true)),

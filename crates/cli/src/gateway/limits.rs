@@ -1,103 +1,29 @@
-//! Command-line flags for the limits of a gateway with one service.
-
-use std::time::Duration;
+//! Command-line flags for settings of a gateway, and descriptions of a service's limits.
 
 use clap::Args;
 use equic_gateway::{
-    Adaptive, Fragments, Policy, Rate, Retry, ServiceConfig, Versions, parse_duration,
+    Adaptive, Config, Policy, Rate, ReplacedValue, Retry, SERVICE_SETTINGS, ServiceConfig,
 };
 use equic_report::number;
 
-/// One flag for each key of `[[service]]` that sets a limit.
+use crate::failure::Result;
+
+/// The limits of a gateway with one service that have flags. All others are set with `-o`.
 #[derive(Args)]
-#[command(next_help_heading = "Limits of the service (in a file: docs/equic.example.toml)")]
+#[command(next_help_heading = "Limits")]
 pub(crate) struct Limits {
-    /// How to treat a source at its quota: `new` and `underway` refuse new connections, `strict`
-    /// drops all packets of a source above its quota
-    #[arg(long)]
-    policy: Option<Policy>,
     /// Maximum number of simultaneous connections per source
     #[arg(long, value_name = "N")]
     max_connections: Option<u32>,
     /// Rate of new connections per source, such as `20/s burst 40`
     #[arg(long, value_name = "RATE")]
     new_per_source: Option<Rate>,
-    /// Rate of new connections per IPv4 /32
-    #[arg(long, value_name = "RATE")]
-    new_per_v4_32: Option<Rate>,
-    /// Rate of new connections per IPv4 /24
-    #[arg(long, value_name = "RATE")]
-    new_per_v4_24: Option<Rate>,
-    /// Rate of new connections per IPv6 /64
-    #[arg(long, value_name = "RATE")]
-    new_per_v6_64: Option<Rate>,
-    /// Rate of new connections per IPv6 /56
-    #[arg(long, value_name = "RATE")]
-    new_per_v6_56: Option<Rate>,
-    /// Rate of new connections per IPv6 /48
-    #[arg(long, value_name = "RATE")]
-    new_per_v6_48: Option<Rate>,
-    /// Rate of new connections per IPv6 /32
-    #[arg(long, value_name = "RATE")]
-    new_per_v6_32: Option<Rate>,
     /// Rate of new connections of all sources together
     #[arg(long, value_name = "RATE")]
     new_per_service: Option<Rate>,
-    /// Rate of the packets that the gateway sends in the server's name, for all sources together.
-    /// It applies separately to Retry, Version Negotiation and stateless reset
-    #[arg(long, value_name = "RATE")]
-    answers_per_service: Option<Rate>,
-    /// With `--retry adaptive`: if new connections without a token exceed this rate, clients must
-    /// validate their address
-    #[arg(long, value_name = "RATE")]
-    retry_above: Option<Rate>,
-    /// With `--retry adaptive`: for this time after the rate was too high, clients must still
-    /// validate their address
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    retry_hold: Option<Duration>,
     /// Rate of packets per source
     #[arg(long, value_name = "RATE")]
     packets_per_source: Option<Rate>,
-    /// Rate of UDP payload bytes per source, such as `10MB/s burst 1MB`
-    #[arg(long, value_name = "RATE")]
-    bytes_per_source: Option<Rate>,
-    /// Rate of packets of all sources together, including packets of open connections
-    #[arg(long, value_name = "RATE")]
-    packets_per_service: Option<Rate>,
-    /// Rate of packets that do not open a connection, of all sources without a connection together
-    #[arg(long, value_name = "RATE")]
-    unproven_per_service: Option<Rate>,
-    /// Maximum duration of a handshake after its connection was admitted
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    handshake_timeout: Option<Duration>,
-    /// Treatment of later IP fragments: `pass`, `follow` (treat them like the first fragment),
-    /// or `drop`
-    #[arg(long)]
-    fragments: Option<Fragments>,
-    /// Drop packets whose Fixed Bit is zero
-    #[arg(long)]
-    require_fixed_bit: bool,
-    /// Versions of QUIC that the server supports: `1`, `2` or `1,2`
-    #[arg(long, value_name = "VERSIONS")]
-    versions: Option<Versions>,
-    /// Drop packets of other QUIC versions
-    #[arg(long)]
-    refuse_unknown_versions: bool,
-    /// Answer packets of other QUIC versions with Version Negotiation in the server's name
-    #[arg(long)]
-    version_negotiation: bool,
-    /// Accept Retry and Version Negotiation packets, because this host also opens connections from
-    /// this port
-    #[arg(long)]
-    also_client: bool,
-    /// Drop packets to connection IDs that no server of the service issued. The servers must make
-    /// their connection IDs with the gateway's keys
-    #[arg(long)]
-    check_ids: bool,
-    /// Send stateless resets to clients of servers that have ended. The servers must make their
-    /// connection IDs and reset tokens with the gateway's keys
-    #[arg(long)]
-    stateless_reset: bool,
 }
 
 impl Limits {
@@ -108,32 +34,33 @@ impl Limits {
                 *place = value;
             }
         }
-        set(&mut service.policy, self.policy);
         set(&mut service.max_connections, self.max_connections);
         set(&mut service.new_per_source, self.new_per_source);
-        set(&mut service.new_per_v4_32, self.new_per_v4_32);
-        set(&mut service.new_per_v4_24, self.new_per_v4_24);
-        set(&mut service.new_per_v6_64, self.new_per_v6_64);
-        set(&mut service.new_per_v6_56, self.new_per_v6_56);
-        set(&mut service.new_per_v6_48, self.new_per_v6_48);
-        set(&mut service.new_per_v6_32, self.new_per_v6_32);
         set(&mut service.new_per_service, self.new_per_service);
-        set(&mut service.answers_per_service, self.answers_per_service);
-        set(&mut service.retry_above, self.retry_above);
-        set(&mut service.retry_hold, self.retry_hold);
         set(&mut service.packets_per_source, self.packets_per_source);
-        set(&mut service.bytes_per_source, self.bytes_per_source);
-        set(&mut service.packets_per_service, self.packets_per_service);
-        set(&mut service.unproven_per_service, self.unproven_per_service);
-        set(&mut service.handshake_timeout, self.handshake_timeout);
-        set(&mut service.fragments, self.fragments);
-        service.require_fixed_bit |= self.require_fixed_bit;
-        set(&mut service.versions, self.versions);
-        service.refuse_unknown_versions |= self.refuse_unknown_versions;
-        service.version_negotiation |= self.version_negotiation;
-        service.also_client |= self.also_client;
-        service.check_ids |= self.check_ids;
-        service.stateless_reset |= self.stateless_reset;
+    }
+}
+
+/// Values that replace those of the configuration file.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Set one value of the configuration, such as policy=strict, web.retry=always or
+    /// gateway.wait=true; may be given several times. It replaces the value in the file. `equic
+    /// gateway settings` lists the settings of a service
+    #[arg(short = 'o', long = "option", value_name = "KEY=VALUE")]
+    options: Vec<String>,
+}
+
+impl Options {
+    /// Applies the options, in their order. Returns the values that they replaced.
+    pub(crate) fn apply(&self, config: &mut Config) -> Result<Vec<ReplacedValue>> {
+        let mut replaced = Vec::new();
+        for option in &self.options {
+            replaced.extend(config.set_option(option).map_err(|error| {
+                crate::failure::Failure::usage(format!("-o {option}: {error}"))
+            })?);
+        }
+        Ok(replaced)
     }
 }
 
@@ -160,25 +87,11 @@ pub(crate) fn describe(service: &ServiceConfig) -> String {
         let strict = if service.policy == Policy::Strict { " (strict)" } else { "" };
         parts.push(format!("{} connections per source{strict}", service.max_connections));
     }
-    for (rate, what) in [
-        (service.new_per_source, "new connections per source"),
-        (service.new_per_v4_32, "new connections per IPv4 /32"),
-        (service.new_per_v4_24, "new connections per IPv4 /24"),
-        (service.new_per_v6_64, "new connections per IPv6 /64"),
-        (service.new_per_v6_56, "new connections per IPv6 /56"),
-        (service.new_per_v6_48, "new connections per IPv6 /48"),
-        (service.new_per_v6_32, "new connections per IPv6 /32"),
-        (service.new_per_service, "new connections in total"),
-        (service.packets_per_source, "packets per source"),
-        (service.packets_per_service, "packets in total"),
-        (service.unproven_per_service, "packets of sources without a connection"),
-    ] {
-        if !rate.is_off() {
-            parts.push(format!("{rate} {what}"));
+    for setting in SERVICE_SETTINGS.iter().filter(|setting| setting.is_rate_limit()) {
+        let value = setting.value_of(service);
+        if value != setting.default_value() {
+            parts.push(format!("{value} {}", setting.subject));
         }
-    }
-    if !service.bytes_per_source.is_off() {
-        parts.push(format!("{} bytes per source", service.bytes_per_source.of_bytes()));
     }
     match service.retry {
         Retry::Never => {}

@@ -21,6 +21,7 @@ mod reasons;
 mod reload;
 mod run;
 mod set;
+mod settings;
 mod sources;
 pub(crate) mod status;
 mod watch;
@@ -66,6 +67,8 @@ pub(crate) enum Command {
     Capture(capture::Args),
     /// List the reasons for verdicts, with their meaning
     Reasons(reasons::Args),
+    /// List the settings of a service, with type, default and effect
+    Settings(settings::Args),
     /// Detach a running gateway from its interfaces
     Detach(detach::Args),
 }
@@ -89,6 +92,7 @@ pub(crate) fn run(command: Command) -> Result {
         Command::Explain(args) => explain::run(&args),
         Command::Capture(args) => capture::run(&args),
         Command::Reasons(args) => reasons::run(&args),
+        Command::Settings(args) => settings::run(&args),
         Command::Detach(args) => detach::run(&args),
     }
 }

@@ -2,7 +2,9 @@
 //! connections. `equic gateway set` refuses such a setting while a server has not declared its
 //! support. A running gateway that has such a setting prints a warning.
 
-use equic_gateway::{Control, Error, JoinedServer, LedgerStatus, Retry, ServiceConfig, Setting};
+use equic_gateway::{
+    Control, Error, JoinedServer, Key, LedgerStatus, Retry, ServiceConfig, Setting, SettingValue,
+};
 
 use crate::failure::{Failure, Result};
 
@@ -31,7 +33,7 @@ pub(super) struct Need {
 pub(super) const NEEDS: [Need; 2] = [
     Need {
         about: "retry",
-        is_made_by: Setting::asks_for_proof,
+        is_made_by: |setting| matches!(setting.value, SettingValue::Retry(retry) if retry != Retry::Never),
         is_of: |service| service.retry != Retry::Never,
         missing: Control::servers_without_keys,
         verbs: ["has not declared that it checks", "have not declared that they check"],
@@ -43,7 +45,7 @@ pub(super) const NEEDS: [Need; 2] = [
     },
     Need {
         about: "ids",
-        is_made_by: Setting::checks_ids,
+        is_made_by: |setting| turns_on(setting, Key::CheckIds),
         is_of: |service| service.check_ids,
         missing: Control::servers_without_ids,
         verbs: ["has not declared that it makes", "have not declared that they make"],
@@ -54,6 +56,11 @@ pub(super) const NEEDS: [Need; 2] = [
         help: "use `equic serve` with --gateway or --gateway-socket, which makes such connection IDs, or follow docs/servers.md for other servers; --force skips this check",
     },
 ];
+
+/// Returns true if `setting` turns on the flag `key`.
+fn turns_on(setting: &Setting, key: Key) -> bool {
+    setting.key == key && setting.value == SettingValue::Flag(true)
+}
 
 /// Returns the names of the services that a setting applies to.
 fn services_of(control: &Control, setting: &Setting) -> impl Iterator<Item = String> {
@@ -66,7 +73,7 @@ fn services_of(control: &Control, setting: &Setting) -> impl Iterator<Item = Str
 pub(super) fn warnings(control: &Control, settings: &[Setting]) -> Vec<String> {
     let mut found: Vec<String> =
         NEEDS.iter().flat_map(|need| need.undeclared(control, settings)).collect();
-    let made = settings.iter().filter(|setting| setting.resets_for_the_dead());
+    let made = settings.iter().filter(|setting| turns_on(setting, Key::StatelessReset));
     for service in made.flat_map(|setting| services_of(control, setting)) {
         let servers = control.servers_of(&service).map(|servers| servers.len());
         let without = control.servers_without_ids(&service).map(|servers| servers.len());
@@ -157,7 +164,11 @@ fn is_counted_for(ledgers: &[LedgerStatus], service: &str) -> bool {
 /// the service do not report connections. To the gateway, all sources of such a service would be
 /// without a connection.
 pub(super) fn check_counted(control: &Control, settings: &[Setting]) -> Result {
-    for setting in settings.iter().filter(|setting| setting.limits_unproven()) {
+    let limits = |setting: &&Setting| {
+        let rate = setting.value.rate();
+        setting.key == Key::UnprovenPerService && rate.is_some_and(|rate| !rate.is_off())
+    };
+    for setting in settings.iter().filter(limits) {
         let named = |name: &String| setting.service.as_ref().is_none_or(|one| one == name);
         let ledgers = control.ledgers()?;
         for service in control.service_names().into_iter().filter(named) {

@@ -10,6 +10,7 @@ use nix::unistd::Pid;
 use serde_json::json;
 
 use super::Target;
+use super::limits::Options;
 use crate::failure::{Failure, Result};
 use crate::output;
 
@@ -33,8 +34,13 @@ pub(crate) struct Args {
 )]
 pub(crate) struct Check {
     /// Configuration file
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present = "schema")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    options: Options,
+    /// Print the JSON Schema of configuration files, for editors and validators
+    #[arg(long, conflicts_with_all = ["file", "strict", "json", "options"])]
+    schema: bool,
     /// Exit with 1 on warnings, too
     #[arg(long)]
     strict: bool,
@@ -119,7 +125,18 @@ fn await_reload(control: &Control, number: u64) -> Option<Reload> {
 }
 
 pub(super) fn check(args: &Check) -> Result {
-    let done = Config::read(&args.file).and_then(|config| Ok((config.listed()?, config)));
+    let Some(file) = &args.file else {
+        return output::text(&format!("{:#}\n", equic_gateway::config_schema()));
+    };
+    let mut read = Config::read(file);
+    let replaced = match &mut read {
+        Ok(config) => args.options.apply(config)?,
+        Err(_) => Vec::new(),
+    };
+    let done = read.and_then(|config| {
+        config.validate()?;
+        Ok((config.listed()?, config))
+    });
     let warnings =
         done.as_ref().map_or_else(|_| Vec::new(), |(_, config)| super::doubts::of(config));
     let failed = args.strict && !warnings.is_empty();
@@ -128,7 +145,7 @@ pub(super) fn check(args: &Check) -> Result {
         let ok = done.is_ok() && !failed;
         output::json(
             "equic.gateway.check/1",
-            json!({ "file": args.file, "ok": ok, "problems": lines, "warnings": warnings }),
+            json!({ "file": file, "ok": ok, "problems": lines, "warnings": warnings, "replaced": replaced }),
         )?;
     }
     let (listed, config) = done.map_err(|error| Failure::new(error.to_string()))?;
@@ -143,11 +160,15 @@ pub(super) fn check(args: &Check) -> Result {
     for warning in warnings {
         output::notice(format_args!("warning: {warning}"));
     }
+    for value in replaced.iter().filter(|value| value.old.as_ref() != Some(&value.new)) {
+        let old = value.old.as_deref().unwrap_or("no value");
+        output::notice(format_args!("-o: {} = {} replaces {old}", value.key, value.new));
+    }
     let denied = listed.iter().filter(|(_, action)| *action == ListAction::Deny).count();
     let prefixes = |count: usize| counted(count as u64, "prefix", "prefixes");
     output::line(format_args!(
         "{}: {}, {} denied, {} allowed, bans {}",
-        args.file.display(),
+        file.display(),
         counted(config.services.len() as u64, "service", "services"),
         prefixes(denied),
         prefixes(listed.len() - denied),

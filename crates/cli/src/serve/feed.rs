@@ -4,15 +4,13 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use equic_gateway::{
-    Config, Control, JoinEvent, JoinOptions, Ledger, Listen, Service, ServiceConfig, TokenCheck,
-};
+use equic_gateway::{Config, Control, JoinEvent, JoinOptions, Ledger, Service, TokenCheck};
 use serde_json::json;
 
 use super::Args;
 use super::admission::Exemptions;
 use crate::failure::{Failure, Result};
-use crate::gateway::attach::Running;
+use crate::gateway::attach::{Attachment, Running};
 use crate::gateway::status::check_service;
 use crate::output::Journal;
 
@@ -98,28 +96,11 @@ impl Feeding {
     }
 }
 
-/// Joins or attaches the gateway that the flags select. `address` is the address at which the
+/// Joins or runs the gateway that the flags select. `address` is the address at which the
 /// server listens. Returns `None` if the flags select no gateway.
 pub(super) fn feed(args: &Args, address: SocketAddr) -> Result<Option<Feeding>> {
-    if !args.attach.is_empty() {
-        let mut service = ServiceConfig {
-            name: "quic".to_owned(),
-            listen: vec![listener(address)],
-            ..ServiceConfig::default()
-        };
-        args.limits.apply(&mut service);
-        let mut config = Config { services: vec![service], ..Config::default() };
-        config.gateway.interfaces.clone_from(&args.attach);
-        args.attachment.apply(&mut config);
-        let own = args.attachment.start(&config)?;
-        let control = own.gateway.control().clone();
-        let ledger = own.gateway.ledger()?;
-        let service = ledger.service_at(0)?;
-        return Ok(Some(Feeding {
-            through: Through::Own(control, ledger),
-            service,
-            own: Some(own),
-        }));
+    if let Some(file) = &args.gateway_config {
+        return feed_own(file, args.service.as_deref(), address).map(Some);
     }
     let options = JoinOptions::new("equic serve");
     let options = if args.retry_keys.is_some() {
@@ -134,21 +115,40 @@ pub(super) fn feed(args: &Args, address: SocketAddr) -> Result<Option<Feeding>> 
         return match args.service {
             None => Ok(None),
             Some(_) => Err(Failure::usage(
-                "--service has no effect without a gateway: add --gateway or --gateway-socket",
+                "--service has no effect without a gateway: add --gateway, --gateway-socket or --gateway-config",
             )),
         };
     };
     let control = Control::open(selector.as_deref())?;
-    let index = match &args.service {
-        Some(name) => {
-            check_service(&control, name)?;
-            control.service_names().iter().position(|known| known == name)
-        }
-        None => Some(service_at(&control, address)?),
-    };
+    let index = service_index(&control, args.service.as_deref(), address)?;
     let ledger = control.join(options)?;
-    let service = ledger.service_at(index.unwrap_or_default())?;
+    let service = ledger.service_at(index)?;
     Ok(Some(Feeding { through: Through::Maps(control, ledger), service, own: None }))
+}
+
+/// Runs a gateway in this process.
+fn feed_own(file: &Path, service: Option<&str>, address: SocketAddr) -> Result<Feeding> {
+    let config = Config::read(file)?;
+    if config.gateway.interfaces.is_empty() {
+        return Err(Failure::usage(format!(
+            "the configuration {} names no interface: set `interfaces` in its table [gateway]",
+            file.display()
+        )));
+    }
+    let own = Attachment::default().start(&config)?;
+    let control = own.gateway.control().clone();
+    let index = service_index(&control, service, address)?;
+    let ledger = own.gateway.ledger()?;
+    let service = ledger.service_at(index)?;
+    Ok(Feeding { through: Through::Own(control, ledger), service, own: Some(own) })
+}
+
+/// Returns the index of the service with this name, or of the service with the server's address.
+fn service_index(control: &Control, name: Option<&str>, address: SocketAddr) -> Result<usize> {
+    let Some(name) = name else { return service_at(control, address) };
+    check_service(control, name)?;
+    let names = control.service_names();
+    Ok(names.iter().position(|known| known == name).unwrap_or_default())
 }
 
 /// Joins a gateway through its socket. The service is the one that was named, or else the one with
@@ -175,16 +175,6 @@ fn feed_by_socket(
     Ok(Feeding { through: Through::Socket(ledger), service, own: None })
 }
 
-/// Converts the server's address to the gateway's notation. A socket on `[::]` accepts IPv4, too;
-/// the gateway writes this as a port without an address.
-fn listener(address: SocketAddr) -> Listen {
-    if address.is_ipv6() && address.ip().is_unspecified() {
-        Listen::Port(address.port())
-    } else {
-        Listen::Addr(SocketAddr::new(address.ip().to_canonical(), address.port()))
-    }
-}
-
 /// Returns the index of the gateway's service that receives packets to this address.
 fn service_at(control: &Control, address: SocketAddr) -> Result<usize> {
     let found = control.service_listening_at(address)?;
@@ -197,21 +187,4 @@ fn service_at(control: &Control, address: SocketAddr) -> Result<usize> {
         )
         .help("listen on one of these addresses, or select a service with --service")
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_socket_s_address_as_the_gateway_says_it() {
-        for (socket, listen) in [
-            ("[::]:443", "443"),
-            ("0.0.0.0:443", "0.0.0.0:443"),
-            ("[::ffff:192.0.2.1]:443", "192.0.2.1:443"),
-            ("[2001:db8::1]:443", "[2001:db8::1]:443"),
-        ] {
-            assert_eq!(listener(socket.parse().unwrap()).to_string(), listen);
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! `equic serve`: an HTTP/3 server that reports its connections to a gateway.
 //!
 //! The gateway is already running (`--gateway`, `--gateway-socket`), or this process attaches one
-//! (`--attach`). [`mod@feed`] finds the gateway, and [`admission`] connects the endpoint's hooks to
+//! (`--gateway-config`). [`mod@feed`] finds the gateway, and [`admission`] connects the endpoint's hooks to
 //! the server's ledger in the gateway. `--user-quota` enforces the same policy in the application,
 //! without a gateway; experiments use it as their baseline.
 
@@ -28,8 +28,6 @@ use serde_json::json;
 
 use crate::exchange::{CacheOf, ExchangeArgs, Lines, Report, Standing, Writer};
 use crate::failure::{Failure, Result};
-use crate::gateway::attach::Attachment;
-use crate::gateway::limits::Limits;
 use crate::output::{self, Journal};
 use crate::quic::{QuicArgs, flushed};
 use crate::signals::{Signals, runtime};
@@ -41,9 +39,6 @@ use retry::LedgerKeys;
 
 /// Serves files, `/health` and `/bytes/N` over HTTP/3 until Ctrl-C.
 #[derive(clap::Args)]
-// These flags only make sense together with `--attach`.
-#[command(mut_group("Attachment", |group| group.requires("attach")))]
-#[command(mut_group("Limits", |group| group.requires("attach")))]
 pub(crate) struct Args {
     /// Address and port to listen on. `[::]` also accepts IPv4. With port 0, the system chooses a
     /// free port
@@ -99,25 +94,26 @@ pub(crate) struct Args {
     exchange: ExchangeArgs,
     /// Report connections to the gateway that runs on this machine. If several gateways run, select
     /// one by interface, name or program id
-    #[arg(long, value_name = "SELECTOR", num_args = 0..=1, conflicts_with = "attach")]
+    #[arg(long, value_name = "SELECTOR", num_args = 0..=1, conflicts_with = "gateway_config")]
     gateway: Option<Option<String>>,
     /// Unix socket of the gateway to which the server reports its connections. The server then
     /// needs no privileges
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["attach", "gateway"])]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["gateway_config", "gateway"])]
     gateway_socket: Option<PathBuf>,
     /// Service of the gateway to which this server belongs [default: the service with the server's
     /// address]
-    #[arg(long, value_name = "NAME", conflicts_with = "attach")]
+    #[arg(long, value_name = "NAME")]
     service: Option<String>,
-    /// Start a gateway in this process, and attach it to these interfaces
-    #[arg(long, value_name = "IF", num_args = 1..)]
-    attach: Vec<String>,
+    /// Run a gateway with this configuration in this process. One of its services must have the
+    /// server's address, or be named with --service
+    #[arg(long, value_name = "FILE")]
+    gateway_config: Option<PathBuf>,
     /// Maximum number of connections per source, enforced by the server itself instead of a gateway
-    #[arg(long, value_name = "N", conflicts_with_all = ["gateway", "gateway_socket", "attach"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["gateway", "gateway_socket", "gateway_config"])]
     user_quota: Option<u32>,
     /// Rate of new connections per source, such as `20/s burst 40`, enforced by the server itself
     /// instead of a gateway
-    #[arg(long, value_name = "RATE", conflicts_with_all = ["gateway", "gateway_socket", "attach"])]
+    #[arg(long, value_name = "RATE", conflicts_with_all = ["gateway", "gateway_socket", "gateway_config"])]
     user_rate: Option<Rate>,
     /// How to respond to a connection attempt above --user-quota or --user-rate
     #[arg(long, value_enum, default_value = "ignore")]
@@ -160,10 +156,6 @@ pub(crate) struct Args {
     /// last line has a summary
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    attachment: Attachment,
-    #[command(flatten)]
-    limits: Limits,
 }
 
 /// Number of handshakes in progress from which on the server sends Retry packets, or `None` for
@@ -253,7 +245,7 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Result {
         config.retry_tokens.get_or_insert_with(|| Arc::clone(&keys) as Arc<dyn RetryTokens>);
     }
     let ids = GatewayIds::new(args.hide_sockets);
-    if args.gateway.is_some() || args.gateway_socket.is_some() || !args.attach.is_empty() {
+    if args.gateway.is_some() || args.gateway_socket.is_some() || args.gateway_config.is_some() {
         config.ids = Some(Arc::new(ids.clone()));
     }
     let server = Server::bind(config)?;
@@ -324,7 +316,7 @@ fn config(
         Some(quota) => quota,
         None if args.gateway.is_some()
             || args.gateway_socket.is_some()
-            || !args.attach.is_empty() =>
+            || args.gateway_config.is_some() =>
         {
             Arc::clone(bound) as Arc<dyn Admission>
         }

@@ -1,7 +1,7 @@
 //! Tests of the example configuration: it loads, contains every key, and states the correct
 //! defaults.
 
-use crate::common::EXAMPLE;
+use crate::common::{EXAMPLE, equic};
 use equic_gateway::{BanConfig, Config, GatewayConfig, ServiceConfig, SocketConfig};
 use serde_json::Value;
 
@@ -49,6 +49,65 @@ fn every_key_is_in_the_example() {
         );
     }
     assert!(config.services.len() == 2 && !config.deny.is_empty() && !config.allow.is_empty());
+}
+
+#[test]
+fn settings_in_the_example_are_those_of_the_command() {
+    let text = std::fs::read_to_string(EXAMPLE).unwrap();
+    let settings = equic(&["gateway", "settings", "--toml"]).ok();
+    let (table, settings) = settings.split_once('\n').unwrap();
+    assert_eq!(table, "[[service]]");
+    assert!(
+        text.contains(settings),
+        "docs/equic.example.toml must contain what `equic gateway settings --toml` prints after its first line:\n{settings}"
+    );
+    // A file with the printed table is a configuration.
+    let with_name = format!("[[service]]\nname = \"web\"\nlisten = [\"443\"]\n{settings}");
+    Config::parse(&with_name).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// The documented defaults, and values after `-o`, which replace those of a file.
+#[test]
+fn options_replace_values_of_the_file() {
+    let check = |options: &[&str]| {
+        equic(&[&["gateway", "check", EXAMPLE, "--json"], options].concat()).json()
+    };
+    let plain = check(&[]);
+    assert_eq!(plain["replaced"].as_array().unwrap().len(), 0, "{plain}");
+    let done = check(&[
+        "-o",
+        "web.max_connections=7",
+        "-o",
+        "policy=strict",
+        "-o",
+        "gateway.mode=generic",
+        "-o",
+        "ban.times=9",
+    ]);
+    let of = |key: &str| {
+        let all = done["replaced"].as_array().unwrap();
+        let found = all.iter().find(|one| one["key"] == key);
+        let found = found.unwrap_or_else(|| panic!("{key}: {done}"));
+        (found["old"].as_str().unwrap().to_owned(), found["new"].as_str().unwrap().to_owned())
+    };
+    let pair = |old: &str, new: &str| (old.to_owned(), new.to_owned());
+    assert_eq!(of("web.max_connections"), pair("100", "7"));
+    assert_eq!(of("web.policy"), pair("\"new\"", "\"strict\""));
+    assert_eq!(of("web-alt.policy"), pair("\"new\"", "\"strict\""));
+    assert_eq!(of("gateway.mode"), pair("\"auto\"", "\"generic\""));
+    assert_eq!(of("ban.times").1, "9");
+    let told = equic(&["gateway", "check", EXAMPLE, "-o", "web.max_connections=7"]);
+    assert!(told.stderr.contains("web.max_connections = 7 replaces 100"), "{told:?}");
+    for (option, part) in [
+        ("max_connections=x", "a number"),
+        ("gateway.socket.max_servers=99", "1 to 16"),
+        ("web.listen=444", "no setting `web.listen`"),
+        ("nosuch.policy=new", "nosuch"),
+    ] {
+        let refused = equic(&["gateway", "check", EXAMPLE, "-o", option]);
+        assert_ne!(refused.code, Some(0), "{option}");
+        assert!(refused.stderr.contains(part), "{option}: {refused:?}");
+    }
 }
 
 #[test]

@@ -614,7 +614,7 @@ fn an_interface_is_protected_as_it_comes() {
     let server = lab.server();
     let name = unique("comes");
     let args = ["gateway", "run", "-i", "eth1", "-p", "443", "--json", "--name", &name];
-    let more = ["--wait", "--look-every", "1h"];
+    let more = ["-o", "gateway.wait=true", "-o", "gateway.poll_every=1h"];
     let gateway = Running::start(server.command(EQUIC), &[&args[..], &more].concat());
     gateway.event("ready");
     gateway.event("condition");
@@ -670,7 +670,7 @@ fn system_calls_are_restricted_unless_told_otherwise() {
     let of_threads = filters(gateway.pid());
     assert!(of_threads.len() > 1 && of_threads.iter().all(|one| one == "2"), "{of_threads:?}");
     assert!(gateway.terminate().success());
-    let gateway = run(&[&with[..], &["--no-seccomp"]].concat());
+    let gateway = run(&[&with[..], &["-o", "gateway.seccomp=false"]].concat());
     let of_threads = filters(gateway.pid());
     let ours = filters(std::process::id());
     assert!(of_threads.iter().all(|one| *one == ours[0]), "{of_threads:?}");

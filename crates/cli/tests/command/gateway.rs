@@ -1,7 +1,8 @@
 //! Tests the life of a gateway from the first attachment to its end, using only the command.
 
 use crate::common::{
-    EQUIC, ROOT, Running, equic, equic_in, equic_lab_in, eventually, lab, unique, v4,
+    EQUIC, ROOT, Running, config_of_own_gateway, equic, equic_in, equic_lab_in, eventually, lab,
+    unique, v4,
 };
 use equic_lab::Namespace;
 use serde_json::{Value, json};
@@ -225,7 +226,9 @@ fn a_signal_takes_it_off_and_a_second_one_is_refused() {
     ] {
         assert!(second.stderr.contains(part), "{second:?}");
     }
-    let busy = equic_in(server, &["serve", "--listen", "[::1]:0", "--attach", "eth0"]);
+    let folder = tempfile::tempdir().unwrap();
+    let own = config_of_own_gateway(folder.path(), "eth0", "busy", 444);
+    let busy = equic_in(server, &["serve", "--listen", "[::]:444", "--gateway-config", &own]);
     assert!(busy.code == Some(1) && busy.stderr.contains("already has an XDP program"), "{busy:?}");
     assert_eq!(attached(server), ready["program_id"].as_u64());
     assert!(gateway.terminate().success());

@@ -13,7 +13,7 @@ use crate::common::{ROOT, equic};
 /// Returns the JSON Schema of files of this kind, if there is one.
 fn schema(kind: Kind) -> Option<Value> {
     match kind {
-        Kind::Gateway => None,
+        Kind::Gateway => Some(equic_gateway::config_schema()),
         Kind::Grid => Some(equic_scenario::grid_schema()),
         Kind::Manifest => Some(equic_plugin::manifest_schema()),
         Kind::Policy => Some(equic_plugin::policy_schema()),
@@ -158,8 +158,61 @@ log = "log"
 /// Changes of a text: the old and the new words.
 type Changes = &'static [(&'static str, &'static str)];
 
+/// A configuration of a gateway without mistakes.
+const GATEWAY: &str = r#"
+[gateway]
+mode = "native"
+
+[ban]
+reasons = ["quota"]
+times = 5
+
+[[service]]
+name = "web"
+listen = ["443"]
+policy = "underway"
+max_connections = 100
+new_per_source = "20/s burst 40"
+handshake_timeout = "3s"
+check_ids = true
+
+[[service.override]]
+prefixes = ["203.0.113.0/24"]
+max_connections = 500
+"#;
+
 /// Changes of the texts above. The parser and the schema must both reject each result.
-const MISTAKES: [(Kind, &str, Changes); 4] = [
+const MISTAKES: [(Kind, &str, Changes); 5] = [
+    (
+        Kind::Gateway,
+        GATEWAY,
+        &[
+            // Unknown keys.
+            ("policy =", "polcy ="),
+            ("mode =", "mod ="),
+            ("times =", "time ="),
+            ("prefixes =", "prefix ="),
+            // Missing keys.
+            ("listen = [\"443\"]", ""),
+            // Wrong types and names.
+            ("\"underway\"", "\"soft\""),
+            ("\"native\"", "\"fast\""),
+            ("[\"quota\"]", "[\"quotas\"]"),
+            ("max_connections = 100", "max_connections = \"100\""),
+            ("max_connections = 100", "max_connections = -1"),
+            ("max_connections = 100", "max_connections = 4294967296"),
+            ("check_ids = true", "check_ids = 1"),
+            ("listen = [\"443\"]", "listen = 443"),
+            ("[[service]]", "[service]"),
+            // Bad quantities.
+            ("20/s burst 40", "20"),
+            ("20/s burst 40", "20/d"),
+            ("20/s burst 40", "1.5/s"),
+            ("\"3s\"", "\"3\""),
+            ("\"3s\"", "3"),
+            ("\"203.0.113.0/24\"", "\"example.com\""),
+        ],
+    ),
     (
         Kind::Scenario,
         SCENARIO,

@@ -10,8 +10,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
 use crate::common::{
-    EQUIC, EQUIC_LAB, PATIENCE, Running, equic, equic_in, equic_lab, equic_lab_in, eventually, lab,
-    unique, v4,
+    EQUIC, EQUIC_LAB, PATIENCE, Running, config_of_own_gateway, equic, equic_in, equic_lab,
+    equic_lab_in, eventually, lab, unique, v4,
 };
 use serde_json::Value;
 
@@ -329,7 +329,9 @@ fn the_application_can_have_quotas_too() {
 fn a_server_attaches_its_own_gateway() {
     let Some(lab) = lab("cli-own", 1) else { return };
     let name = &unique("own");
-    let own = ["--listen", "[::]:0", "--attach", "eth0", "--name", name, "--max-connections", "3"];
+    let folder = tempfile::tempdir().unwrap();
+    let own = config_of_own_gateway(folder.path(), "eth0", name, 443);
+    let own = ["--listen", "[::]:443", "--gateway-config", &own];
     let (server, ready) = serve(lab.server().command(EQUIC), &own);
     assert_eq!(ready["gateway"]["attached"][0]["interface"], "eth0");
     let url = format!("https://{}:{}/health", v4(lab.server()), ready["port"]);

@@ -1,6 +1,6 @@
 //! Tests of wrong usage: the exit code and the error message.
 
-use crate::common::{EXAMPLE, equic, root, unique};
+use crate::common::{EXAMPLE, config_of_own_gateway, equic, root, unique};
 
 const USAGE: i32 = 2;
 const FAILED: i32 = 1;
@@ -40,11 +40,11 @@ fn wrong_usage() {
         (&run(&["-p", "70000"]), USAGE, "not a port"),
         (&run(&["-p", "eth0"]), USAGE, "192.0.2.1:443"),
         (&run(&["-p", "443", "--mode", "fast"]), USAGE, "`auto`, `native` or `generic`"),
-        (&run(&["-p", "443", "--policy", "soft"]), USAGE, "`new`, `underway` or `strict`"),
+        (&run(&["-p", "443", "-o", "policy=soft"]), USAGE, "`new`, `underway` or `strict`"),
         (&run(&["-p", "443", "--max-connections", "many"]), USAGE, "--max-connections"),
         (&run(&["-p", "443", "--new-per-source", "20"]), USAGE, "20/s burst 40"),
-        (&run(&["-p", "443", "--handshake-timeout", "5"]), USAGE, "250ms"),
-        (&run(&["-p", "443", "--handshake-timeout", "1h"]), USAGE, "out of range"),
+        (&run(&["-p", "443", "-o", "handshake_timeout=5"]), USAGE, "250ms"),
+        (&run(&["-p", "443", "-o", "handshake_timeout=1h"]), USAGE, "out of range"),
         (&run(&["-p", "443", "-p", "443"]), USAGE, "already listens at"),
         (&run(&["-i", "lo", "-p", "443"]), USAGE, "listed twice"),
         (&run(&["-p", "443", "--name", "a b"]), USAGE, "not a valid name"),
@@ -97,9 +97,14 @@ fn wrong_usage() {
         (&["gateway", "capture", "--write", "-", "--json"], USAGE, "give `--write` a file name"),
         (&["serve", "--listen", "localhost"], USAGE, "--listen"),
         (&["serve", "--cert", "c.pem"], USAGE, "--key"),
-        (&["serve", "--max-connections", "5"], USAGE, "--attach"),
-        (&["serve", "--mode", "native"], USAGE, "--attach"),
-        (&["serve", "--gateway", "x", "--attach", "lo"], USAGE, "cannot be used with"),
+        (&["serve", "--gateway", "x", "--gateway-config", EXAMPLE], USAGE, "cannot be used with"),
+        (&run(&["-p", "443", "-o", "policy"]), USAGE, "KEY=VALUE"),
+        (&run(&["-p", "443", "-o", "mode=generic"]), USAGE, "`gateway.mode`"),
+        (&run(&["-p", "443", "-o", "max_conections=5"]), USAGE, "`max_connections`"),
+        (&run(&["-p", "443", "-o", "web.policy=new"]), USAGE, "web"),
+        (&run(&["-p", "443", "-o", "gateway.mode=fast"]), USAGE, "`auto`, `native` or `generic`"),
+        (&run(&["-p", "443", "-o", "gateway.sources=1"]), USAGE, "64 to 16777216"),
+        (&run(&["-p", "443", "-o", "ban.for=1ms"]), USAGE, "1s to 365d"),
         (&["serve", "--gateway", "--user-quota", "5"], USAGE, "cannot be used with"),
         (&["get"], USAGE, "<URL>"),
         (&["get", "https://a/", "https://b/", "-o", "file"], USAGE, "several bodies"),
@@ -156,6 +161,7 @@ fn what_root_cannot_do_either() {
     let text = directory.path().join("text.o");
     std::fs::write(&text, "not ELF").unwrap();
     let text = text.to_str().unwrap();
+    let own = config_of_own_gateway(directory.path(), "nosuchif0", "own", 443);
     let selector = unique("nobody");
     check(&[
         (
@@ -184,7 +190,7 @@ fn what_root_cannot_do_either() {
         (&["gateway", "detach", &selector], FAILED, "no gateway"),
         (&["serve", "--listen", "[::1]:0", "--gateway", &selector], FAILED, "no gateway"),
         (
-            &["serve", "--listen", "[::1]:0", "--attach", "nosuchif0"],
+            &["serve", "--listen", "[::]:0", "--service", "quic", "--gateway-config", &own],
             FAILED,
             "no network interface `nosuchif0`",
         ),

@@ -160,8 +160,15 @@ fn nothing_but_the_service_is_touched() {
     let Some(stage) = TestStage::new("bystander", 2) else { return };
     let _turn = attack::turn();
     // Use the strictest limits that exist.
-    let limits = ["--policy", "strict", "--max-connections", "1", "--packets-per-source", "50/s"];
-    let others = ["--fragments", "drop", "--refuse-unknown-versions", "--require-fixed-bit"];
+    let limits = ["-o", "policy=strict", "--max-connections", "1", "--packets-per-source", "50/s"];
+    let others = [
+        "-o",
+        "fragments=drop",
+        "-o",
+        "refuse_unknown_versions=true",
+        "-o",
+        "require_fixed_bit=true",
+    ];
     let _gateway = stage.gateway(&[&limits[..], &others].concat());
     let _server = stage.serve(&[]);
     let (host, attacker) = (stage.host(0), stage.host(1));

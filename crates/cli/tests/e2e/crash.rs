@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::common::{Running, eventually};
+use crate::common::{Running, config_of_own_gateway, eventually};
 use crate::stage::{Attempt, TestStage};
 
 fn kill(running: &mut Running) {
@@ -125,14 +125,15 @@ fn a_dead_gateway_leaves_the_interface_and_the_server_alone() {
 #[test]
 fn a_server_with_its_own_gateway_takes_it_along() {
     let Some(stage) = TestStage::new("own", 1) else { return };
-    let args = ["serve", "--json", "--listen", "[::]:443", "--attach", "eth0", "--name"];
-    let args = [&args[..], &[&stage.name, "--max-connections", "2"]].concat();
+    let folder = tempfile::tempdir().unwrap();
+    let own = config_of_own_gateway(folder.path(), "eth0", &stage.name, 443);
+    let args = ["serve", "--json", "--listen", "[::]:443", "--gateway-config", &own];
     let mut server = Running::start(stage.lab.server().command(crate::common::EQUIC), &args);
     server.event("ready");
     let host = stage.host(0);
     let peer = host.peer(host.v6());
-    let _links = [peer.connect(), peer.connect()];
-    stage.await_connections("fd65:7175:6963:1::/64", 2);
+    let _links = [peer.connect(), peer.connect(), peer.connect()];
+    stage.await_connections("fd65:7175:6963:1::/64", 3);
     stage.assert_refused(&peer, "quota");
     kill(&mut server);
     eventually("the interface is free", || stage.program_on("eth0").is_none().then_some(()));

@@ -74,7 +74,7 @@ fn no_honest_handshake_is_lost_while_gateways_die_and_keys_change() {
     let (pin, object) = (fs.dir(), object.to_str().expect("UTF-8").to_owned());
     // On a veth interface, answers of an XDP program only arrive in generic mode, or if the other
     // end has a program, too.
-    let args = ["--retry", "always", "--check-ids", "--mode", "generic", "--pin", &pin];
+    let args = ["-o", "retry=always", "-o", "check_ids=true", "--mode", "generic", "--pin", &pin];
     let args = [&["-i", "eth0", "-p", "443"], &args[..]].concat();
     let (mut gateway, _) = stage.gateway_with(&args);
     let _server = stage.serve(&with_certificate(folder.path()));

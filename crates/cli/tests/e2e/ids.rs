@@ -37,7 +37,7 @@ fn forge(stage: &TestStage, host: &Host) {
 #[test]
 fn forged_ids_are_dropped_and_connections_go_on() {
     let Some(stage) = TestStage::with("ids", |lab| lab.clients(2)) else { return };
-    let _gateway = stage.gateway(&["--check-ids"]);
+    let _gateway = stage.gateway(&["-o", "check_ids=true"]);
     let _server = stage.serve(&["--workers", "3", "--migration-settle", "100ms"]);
     assert_eq!(stage.status()["ledgers"][0]["ids"], true);
     let (host, other) = (stage.host(0), stage.host(1));
@@ -114,7 +114,7 @@ fn forged_ids_are_dropped_and_connections_go_on() {
 #[test]
 fn hidden_socket_numbers_pass_the_gateway_and_connections_go_on() {
     let Some(stage) = TestStage::new("hidden", 1) else { return };
-    let _gateway = stage.gateway(&["--check-ids"]);
+    let _gateway = stage.gateway(&["-o", "check_ids=true"]);
     let _server = stage.serve(&["--workers", "8", "--hide-sockets", "--migration-settle", "100ms"]);
     assert_eq!(stage.status()["ledgers"][0]["ids"], true);
     let host = stage.host(0);
@@ -213,7 +213,8 @@ fn unknown_senders_share_a_rate_and_connections_go_on() {
 fn ids_that_are_valid_come_from_any_address_and_share_a_rate() {
     let Some(stage) = TestStage::new("anyid", 2) else { return };
     let _turn = attack::turn();
-    let _gateway = stage.gateway(&["--check-ids", "--unproven-per-service", "50/s burst 20"]);
+    let _gateway =
+        stage.gateway(&["-o", "check_ids=true", "-o", "unproven_per_service=50/s burst 20"]);
     let _server = stage.serve(&["--migration-settle", "100ms"]);
     let (host, attacker) = (stage.host(0), stage.host(1));
     let mover = host.peer("10.77.1.1".parse().expect("an address"));

@@ -141,7 +141,7 @@ fn a_dry_run_counts_and_drops_nothing() {
 #[test]
 fn strict_drops_everything_of_a_source_over_its_limit() {
     let Some(stage) = TestStage::new("strict", 2) else { return };
-    let _gateway = stage.gateway(&["--max-connections", "2", "--policy", "strict"]);
+    let _gateway = stage.gateway(&["--max-connections", "2", "-o", "policy=strict"]);
     let _server = stage.serve(&["--idle-timeout", "6s"]);
     let (host, other) = (stage.host(0), stage.host(1));
     let peer = host.peer(host.v4());

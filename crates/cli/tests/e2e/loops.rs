@@ -17,12 +17,15 @@ use crate::stage::TestStage;
 
 /// Options that enable every kind of answer. On a veth interface, answers of an XDP program only
 /// arrive in generic mode, or if the other end has a program, too.
-const ALL_ANSWERS: [&str; 7] = [
-    "--retry",
-    "always",
-    "--version-negotiation",
-    "--stateless-reset",
-    "--check-ids",
+const ALL_ANSWERS: [&str; 10] = [
+    "-o",
+    "retry=always",
+    "-o",
+    "version_negotiation=true",
+    "-o",
+    "stateless_reset=true",
+    "-o",
+    "check_ids=true",
     "--mode",
     "generic",
 ];

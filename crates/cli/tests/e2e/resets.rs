@@ -123,7 +123,7 @@ fn clients_of_a_killed_server_are_told() {
     let Some(stage) = TestStage::new("resets", 1) else { return };
     // On a veth interface, answers of an XDP program only arrive in generic mode, or if the other
     // end has a program, too.
-    let _gateway = stage.gateway(&["--stateless-reset", "--mode", "generic"]);
+    let _gateway = stage.gateway(&["-o", "stateless_reset=true", "--mode", "generic"]);
     let folder = tempfile::tempdir().expect("a directory");
     let server = stage.serve(&with_certificate(folder.path()));
     clients_are_told_of_a_death(&stage, folder.path(), server);
@@ -142,7 +142,16 @@ fn clients_of_a_killed_server_without_privileges_are_told() {
     let folder = tempfile::tempdir().expect("a directory");
     let socket = folder.path().join("sock");
     let socket = socket.to_str().expect("UTF-8");
-    let rest = ["--check-ids", "--stateless-reset", "--mode", "generic", "--socket", socket];
+    let rest = [
+        "-o",
+        "check_ids=true",
+        "-o",
+        "stateless_reset=true",
+        "--mode",
+        "generic",
+        "--socket",
+        socket,
+    ];
     let _gateway = stage.gateway(&rest);
     let listen = ["--listen", "[::]:443", "--gateway-socket", socket, "--idle-timeout", "1h"];
     let args = [&["serve", "--json"], &listen[..], &with_certificate(folder.path())].concat();
@@ -156,7 +165,7 @@ fn clients_of_a_killed_server_without_privileges_are_told() {
 #[test]
 fn connections_of_a_server_that_was_stopped_go_on() {
     let Some(stage) = TestStage::new("no-resets", 1) else { return };
-    let _gateway = stage.gateway(&["--stateless-reset", "--mode", "generic"]);
+    let _gateway = stage.gateway(&["-o", "stateless_reset=true", "--mode", "generic"]);
     let server = stage.serve(&[]);
     let host = stage.host(0);
     let link = host.peer(host.v4()).connect();

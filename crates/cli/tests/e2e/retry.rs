@@ -39,7 +39,8 @@ fn clients_prove_their_addresses_to_the_gateway() {
     let keys = folder.path().join("keys");
     let keys = keys.to_str().expect("UTF-8");
     // The rate limit for new connections is so low that a flood would use it up.
-    let gateway = ["--retry", "always", "--retry-keys", keys, "--new-per-service", "1/s burst 3"];
+    let option = format!("gateway.retry_keys={keys}");
+    let gateway = ["-o", "retry=always", "-o", &option, "--new-per-service", "1/s burst 3"];
     // On a veth interface, answers of an XDP program only arrive in generic mode, or if the other
     // end has a program, too.
     let _gateway = stage.gateway(&[&gateway[..], &["--mode", "generic"]].concat());
@@ -101,7 +102,7 @@ fn tokens_are_of_who_was_given_them() {
     let _turn = attack::turn();
     let limits = ["--new-per-source", "1/h burst 2", "--packets-per-source", "1/h burst 100"];
     let _gateway =
-        stage.gateway(&[&limits[..], &["--retry", "always", "--mode", "generic"]].concat());
+        stage.gateway(&[&limits[..], &["-o", "retry=always", "--mode", "generic"]].concat());
     let _server = stage.serve(&[]);
     let (host, other) = (stage.host(0), stage.host(1));
     let target = stage.target(host.v4());
@@ -192,8 +193,9 @@ fn proof_is_asked_for_while_many_come() {
     let folder = tempfile::tempdir().expect("a directory");
     let keys = folder.path().join("keys");
     let keys = keys.to_str().expect("UTF-8");
-    let adaptive = ["--retry", "adaptive", "--retry-above", "20/s", "--retry-hold", "1h"];
-    let rest = ["--retry-keys", keys, "--mode", "generic"];
+    let adaptive = ["-o", "retry=adaptive", "-o", "retry_above=20/s", "-o", "retry_hold=1h"];
+    let option = format!("gateway.retry_keys={keys}");
+    let rest = ["-o", &option, "--mode", "generic"];
     let gateway = stage.gateway(&[&adaptive[..], &rest].concat());
     let _server = stage.serve(&["--retry-keys", keys]);
     let (host, other) = (stage.host(0), stage.host(1));
@@ -288,8 +290,14 @@ fn servers_take_the_keys_as_they_join() {
 #[test]
 fn answers_have_right_checksums() {
     let Some(stage) = TestStage::new("checksums", 2) else { return };
-    let _gateway =
-        stage.gateway(&["--retry", "always", "--version-negotiation", "--mode", "generic"]);
+    let _gateway = stage.gateway(&[
+        "-o",
+        "retry=always",
+        "-o",
+        "version_negotiation=true",
+        "--mode",
+        "generic",
+    ]);
     let switch = |port: &str| {
         let record = stage.lab.record();
         let (name, ifname) = (record.switch.clone(), port.to_owned());
@@ -330,7 +338,7 @@ fn answers_that_get_lost_are_reported() {
     let socket = host.namespace.udp_socket((host.v4(), 0).into()).expect("a socket");
     let target = stage.target(host.v4());
     {
-        let native = ["--retry", "always", "--mode", "native"];
+        let native = ["-o", "retry=always", "--mode", "native"];
         let gateway = stage.gateway(&native);
         assert!(!lost(), "nobody was answered");
         socket.send_to(&initial(1), target).expect("it is sent");
@@ -338,7 +346,7 @@ fn answers_that_get_lost_are_reported() {
         assert_eq!(stage.verdict("retry_sent").packets, 1);
         assert!(gateway.terminate().success());
     }
-    let (gateway, ready) = stage.gateway_as(&["-i", "eth0", "-p", "443", "--retry", "always"]);
+    let (gateway, ready) = stage.gateway_as(&["-i", "eth0", "-p", "443", "-o", "retry=always"]);
     assert_eq!(ready["interfaces"][0]["native"], false, "{ready}");
     let notice = ready["interfaces"][0]["notice"].as_str().unwrap_or_default();
     assert!(notice.contains("veth"), "{ready}");
@@ -362,9 +370,9 @@ fn retry_is_not_evaded_by_unknown_versions() {
         ["--new-per-source", "1/h burst 4"],
         ["--new-per-service", "1/h burst 12"],
         ["--max-connections", "6"],
-        ["--policy", "underway"],
+        ["-o", "policy=underway"],
     ];
-    let options = [&limits.concat()[..], &["--retry", "always", "--mode", "generic"]].concat();
+    let options = [&limits.concat()[..], &["-o", "retry=always", "--mode", "generic"]].concat();
     let _gateway = stage.gateway(&options);
     let _server = stage.serve(&[]);
     let (host, other, attacker) = (stage.host(0), stage.host(1), stage.host(2));
@@ -413,7 +421,7 @@ fn retry_is_not_evaded_by_unknown_versions() {
 fn retry_is_asked_for_at_each_port() {
     let Some(stage) = TestStage::new("ports", 1) else { return };
     let ports = ["-i", "eth0", "-p", "443", "-p", "8443"];
-    let options = ["--retry", "always", "--new-per-source", "1/h burst 1", "--mode", "generic"];
+    let options = ["-o", "retry=always", "--new-per-source", "1/h burst 1", "--mode", "generic"];
     let _gateway = stage.gateway_with(&[&ports[..], &options].concat()).0;
     let host = stage.host(0);
     let targets = [443, 8443].map(|port| stage.lab.server().socket_address(host.v4(), port));

@@ -72,7 +72,7 @@ fn the_server_sees_nothing_of_unknown_versions() {
     // On a veth interface, answers of an XDP program only arrive in generic mode, or if the other
     // end has a program, too.
     let _gateway =
-        stage.gateway(&["--version-negotiation", "--versions", "1", "--mode", "generic"]);
+        stage.gateway(&["-o", "version_negotiation=true", "-o", "versions=1", "--mode", "generic"]);
     let socket = stage.lab.server().run(|| UdpSocket::bind("[::]:443")).expect("inside");
     let socket = socket.expect("a socket");
     socket.set_read_timeout(Some(PATIENCE)).expect("a time");
@@ -109,7 +109,7 @@ fn the_server_sees_nothing_of_unknown_versions() {
 #[test]
 fn a_client_goes_on_in_a_version_that_it_was_told() {
     let Some(stage) = TestStage::new("fallback", 1) else { return };
-    let _gateway = stage.gateway(&["--version-negotiation", "--mode", "generic"]);
+    let _gateway = stage.gateway(&["-o", "version_negotiation=true", "--mode", "generic"]);
     let folder = tempfile::tempdir().expect("a directory");
     let path = folder.path().to_str().expect("UTF-8");
     let _server = stage.serve(&["--cert-dir", path, "--cert-name", "localhost"]);

@@ -7,7 +7,7 @@ use equic_lab::Namespace;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::common::{EQUIC, equic, equic_in};
+use crate::common::{EQUIC, config_of_own_gateway, equic, equic_in};
 use crate::foreign;
 use crate::stage::TestStage;
 
@@ -160,7 +160,9 @@ fn another_program_on_the_interface_is_left_alone() {
         assert_eq!(stage.program_on("eth0"), Some(program), "{mode}");
     }
     let mut serve = server.command(EQUIC);
-    serve.args(["serve", "--listen", "[::]:443", "--attach", "eth0", "--name", &stage.name]);
+    let folder = tempfile::tempdir().unwrap();
+    let own = config_of_own_gateway(folder.path(), "eth0", &stage.name, 443);
+    serve.args(["serve", "--listen", "[::]:443", "--gateway-config", &own]);
     assert_eq!(crate::common::finish(serve).code, Some(1));
     // `detach` must not remove a program that is not the gateway's, neither by interface nor by
     // program ID.

@@ -81,7 +81,7 @@ fn checked(example: Example) {
     // The next gateway has other keys, and must check IDs from the start.
     gateway.signal(Signal::SIGKILL);
     gateway.wait();
-    let _gateway = stage.gateway(&["--check-ids"]);
+    let _gateway = stage.gateway(&["-o", "check_ids=true"]);
     stage.await_servers(1);
     let next: Open<'_> = clients.open(here(4));
     next.assert_alive();

@@ -136,7 +136,7 @@ fn behind_retry(example: Example) {
     let Some(stage) = TestStage::new(&format!("retry-{}", example.name()), 1) else { return };
     let setting = example.limit().to_string();
     // On a veth interface, answers of an XDP program only arrive in generic mode.
-    let options = ["--mode", "generic", "--max-connections", &setting, "--retry", "always"];
+    let options = ["--mode", "generic", "--max-connections", &setting, "-o", "retry=always"];
     let mut gateway = stage.gateway(&options);
     let _server = example.start(&stage);
     let ledgers = stage.status()["ledgers"].clone();

@@ -47,8 +47,9 @@ impl DemoPlan {
         args.extend(words(&["--name", name, "--max-connections", &most]));
         args.extend(words(&["--new-per-source", self.new_per_source]));
         if arm.forged() {
-            args.extend(words(&["--retry", "adaptive", "--retry-above", self.retry_above]));
-            args.extend(words(&["--answers-per-service", self.answers_per_service]));
+            let above = format!("retry_above={}", self.retry_above);
+            let answers = format!("answers_per_service={}", self.answers_per_service);
+            args.extend(words(&["-o", "retry=adaptive", "-o", &above, "-o", &answers]));
             // On veth, packets that an XDP program in the driver sends back are lost unless the
             // peer interface has a program, too.
             args.extend(words(&["--mode", "generic"]));

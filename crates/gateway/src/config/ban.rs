@@ -12,27 +12,34 @@ use crate::reason::Reason;
 /// `[ban]`: if a source is refused `times` times within `within`, it is denied for a time that
 /// grows with every ban. Without this table, the gateway bans no source.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct BanConfig {
     /// Reasons of the refusals that count. Cannot change while the gateway runs.
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<super::schema::text::Reason>"))]
     pub reasons: Vec<Reason>,
     /// Proof of its address that a source must have given before its refusals count towards a ban.
+    #[cfg_attr(feature = "schema", schemars(with = "super::schema::text::Proof"))]
     pub proof: Proof,
     /// Number of refusals within `within` that leads to a ban; 1 to 1,000,000,000.
     pub times: u32,
     /// Length of the window in which refusals are counted; 1s to 1d.
     #[serde(with = "duration")]
+    #[cfg_attr(feature = "schema", schemars(with = "super::schema::text::Duration"))]
     pub within: Duration,
     /// Duration of the first ban; 1s to 365d.
     #[serde(rename = "for", with = "duration")]
+    #[cfg_attr(feature = "schema", schemars(with = "super::schema::text::Duration"))]
     pub first: Duration,
     /// Factor by which each ban is longer than the one before; 1 to 100.
     pub growth: f64,
     /// Maximum duration of a ban; at least `for`, at most 365d.
     #[serde(with = "duration")]
+    #[cfg_attr(feature = "schema", schemars(with = "super::schema::text::Duration"))]
     pub max: Duration,
     /// Time without a refusal or ban after which a source counts as new; 1s to 3650d.
     #[serde(with = "duration")]
+    #[cfg_attr(feature = "schema", schemars(with = "super::schema::text::Duration"))]
     pub forgive_after: Duration,
     /// Maximum number of watched sources. Beyond it, the source whose last refusal is oldest is
     /// dropped.

@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use super::settings::GATEWAY_SETTINGS;
 use super::{
-    BanConfig, Config, ConfigError, GatewayConfig, Problem, ServiceConfig, SocketConfig,
-    check_mapped, overrides_of,
+    BanConfig, Config, ConfigError, GatewayConfig, Problem, SERVICE_SETTINGS, ServiceConfig,
+    ServiceSetting, SocketConfig, check_mapped, overrides_of,
 };
 use crate::abi;
 use crate::quantity::format_duration;
@@ -170,7 +171,13 @@ fn check_gateway(gateway: &GatewayConfig) -> Vec<Wrong> {
     for (key, value, allowed) in sizes {
         note(key, range(value, allowed, |v| v.to_string()));
     }
-    note("lease", check_lease(gateway.lease));
+    let polls = Duration::from_millis(10)..=Duration::from_secs(3_600);
+    note("poll_every", range(gateway.poll_every, polls, |v| format_duration(*v)));
+    for setting in GATEWAY_SETTINGS {
+        for message in setting.range.check((setting.get)(gateway)) {
+            note(setting.key.name(), Err(message));
+        }
+    }
     if let Some(pin) = gateway.pin.as_ref().filter(|pin| !pin.starts_with('/') || pin.len() > 120) {
         note(
             "pin",
@@ -259,10 +266,6 @@ fn check_ban(ban: &BanConfig) -> Vec<Wrong> {
     all
 }
 
-pub(super) fn check_lease(lease: Duration) -> Result<(), String> {
-    range(lease, Duration::from_millis(100)..=Duration::from_secs(60), |v| format_duration(*v))
-}
-
 fn check_service(service: &ServiceConfig) -> Vec<Wrong> {
     let mut all = Vec::new();
     if let Err(message) = check_name(&service.name, false) {
@@ -282,43 +285,12 @@ fn check_service(service: &ServiceConfig) -> Vec<Wrong> {
 
 /// Checks the settings that can change while the gateway runs.
 pub(super) fn check_limits(service: &ServiceConfig) -> Vec<Wrong> {
-    let mut all = Vec::new();
-    let timeouts = Duration::from_millis(100)..=Duration::from_secs(600);
-    if let Err(message) = range(service.handshake_timeout, timeouts, |v| format_duration(*v)) {
-        all.push(("handshake_timeout", message));
-    }
-    let holds = Duration::from_secs(1)..=Duration::from_secs(3_600);
-    if let Err(message) = range(service.retry_hold, holds, |v| format_duration(*v)) {
-        all.push(("retry_hold", message));
-    }
-    if !service.retry_above.is_off() && service.retry_above.burst() < 2 {
-        // While Retry is on, each new connection takes two units from the bucket of `retry_above`.
-        let message = "with a burst of 1, every client would exceed the rate: use a burst of 2 or more, for example `500/s` or `10/s burst 20`";
-        all.push(("retry_above", message.to_owned()));
-    }
-    let bytes = service.bytes_per_source;
-    if !bytes.is_off() && bytes.burst() < LARGEST_USUAL_PACKET {
-        let message = format!(
-            "with a burst of {} bytes, the gateway would refuse every larger packet: use a burst of {LARGEST_USUAL_PACKET} bytes or more, for example `10MB/s burst 64KiB`",
-            bytes.burst()
-        );
-        all.push(("bytes_per_source", message));
-    }
-    if !bytes.is_off() && bytes.units_per_second() < SLOWEST_BYTES {
-        let message = format!(
-            "{} is out of range: the rate must be {SLOWEST_BYTES} bytes per second or more",
-            bytes.of_bytes()
-        );
-        all.push(("bytes_per_source", message));
-    }
-    all
+    let wrong = |setting: &'static ServiceSetting| {
+        let messages = setting.range.check((setting.get)(service)).into_iter();
+        messages.map(|message| (setting.name, message))
+    };
+    SERVICE_SETTINGS.iter().flat_map(wrong).collect()
 }
-
-/// Size in bytes of the UDP payload in a full Ethernet frame, rounded up.
-const LARGEST_USUAL_PACKET: u64 = 1_500;
-/// Minimum rate in bytes per second. At lower rates, the XDP program's 64-bit product of bytes and
-/// their cost could overflow.
-const SLOWEST_BYTES: f64 = 64.0;
 
 fn check_name(name: &str, dots: bool) -> Result<(), String> {
     if name.is_empty() {
@@ -350,6 +322,6 @@ fn range<T: PartialOrd>(
     Err(out_of_range(show(&value), show(allowed.start()), show(allowed.end())))
 }
 
-fn out_of_range(value: impl Display, low: impl Display, high: impl Display) -> String {
+pub(super) fn out_of_range(value: impl Display, low: impl Display, high: impl Display) -> String {
     format!("{value} is out of range: {low} to {high}")
 }

@@ -6,8 +6,9 @@
 //! * `ban.rs`: `[ban]`; `listfile.rs`: list files with one address or prefix per line;
 //! * `overrides.rs`: `[[service.override]]`;
 //! * `types.rs`: listeners, prefixes, modes and policies, and their text forms;
-//! * `keys.rs`: the settings that can change while the gateway runs (`set KEY=VALUE`), with the
-//!   same parsers;
+//! * `settings.rs`: the table of a service's settings, from which everything else about them comes;
+//!   `value.rs`: their types, ranges and values, and their places in the XDP program's structures;
+//!   `keys.rs`: `set KEY=VALUE`; `option.rs`: `-o KEY=VALUE`;
 //! * `problem.rs`: errors. They name line, key and expected value, and report all problems at once.
 #![forbid(unsafe_code)]
 
@@ -16,11 +17,16 @@ mod check;
 mod convert;
 mod keys;
 mod listfile;
+mod option;
 mod overrides;
 mod problem;
 mod read;
+#[cfg(feature = "schema")]
+mod schema;
+mod settings;
 mod socket;
 mod types;
+mod value;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -29,20 +35,26 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::quantity::{Rate, duration, rate_of_bytes};
+use crate::quantity::{Rate, duration};
 
 pub use ban::BanConfig;
 pub(crate) use convert::{
     Listener, address_bytes, buckets_for, c_name, from_c_name, nanos, service_from_abi,
 };
-pub use keys::{Change, Key, Setting, SettingValue};
+pub use keys::{Change, Setting};
 pub use listfile::{parse_list, read_list};
+pub use option::ReplacedValue;
 pub use overrides::OverrideConfig;
 pub(crate) use overrides::{overrides_from_abi, overrides_of};
 pub use problem::{ConfigError, Problem};
+#[cfg(feature = "schema")]
+pub use schema::config_schema;
+pub use settings::{Key, SERVICE_SETTINGS, ServiceConfig, ServiceSetting, example_service};
 pub use socket::SocketConfig;
 pub use types::{Fragments, Listen, Mode, Policy, Proof, Retry, Versions, parse_prefix};
 pub(crate) use types::{canonical_prefix, check_mapped};
+pub(crate) use value::Store;
+pub use value::{SettingKind, SettingRange, SettingValue};
 
 /// The configuration of a gateway.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -73,6 +85,7 @@ pub struct Config {
 /// `[gateway]`: settings of the gateway as a whole. Sizes are numbers of entries. They cannot
 /// change while the gateway runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct GatewayConfig {
     /// The gateway's name in `status` and `--gateway`; 1 to 31 letters, digits, `-`, `_`, `.`.
@@ -80,6 +93,7 @@ pub struct GatewayConfig {
     /// Interfaces to which the XDP program is attached.
     pub interfaces: Vec<String>,
     /// Mode in which the XDP program is attached.
+    #[cfg_attr(feature = "schema", schemars(with = "schema::text::Mode"))]
     pub mode: Mode,
     /// Start even if an interface is missing or has another XDP program, and attach to it as soon
     /// as that is possible. (The gateway always waits for an interface that disappears while it
@@ -104,9 +118,18 @@ pub struct GatewayConfig {
     /// Time for which a server's counts remain valid after its last heartbeat; 100ms to 1m. Can
     /// change while the gateway runs.
     #[serde(with = "duration")]
+    #[cfg_attr(feature = "schema", schemars(with = "schema::text::Duration"))]
     pub lease: Duration,
+    /// Interval at which `equic gateway run` polls interfaces, lists, servers and bans; 10ms to 1h.
+    /// Changes of interfaces take effect at once.
+    #[serde(with = "duration")]
+    #[cfg_attr(feature = "schema", schemars(with = "schema::text::Duration"))]
+    pub poll_every: Duration,
+    /// Restrict the system calls that `equic gateway run` may make after its start.
+    pub seccomp: bool,
     /// Rate of drop events per CPU. `off` means no events (for rates that are limits, it means no
     /// limit). Can change while the gateway runs.
+    #[cfg_attr(feature = "schema", schemars(with = "schema::text::Rate"))]
     pub events: Rate,
     /// Drop packets whose UDP header the host may be able to parse although the gateway cannot. By
     /// default, they pass. These are packets with too many VLAN tags or IPv6 extension headers,
@@ -123,6 +146,7 @@ pub struct GatewayConfig {
     pub rotation_file: Option<String>,
     /// Address at which `equic gateway run` serves Prometheus metrics. `None` disables them.
     #[serde(with = "types::or_off")]
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub metrics: Option<SocketAddr>,
     /// A directory in a BPF file system. The gateway pins its links, program and maps there, so
     /// that the protection continues when the process ends. `None` disables pinning.
@@ -149,6 +173,8 @@ impl Default for GatewayConfig {
             ledger_sources: 65_536,
             acl_entries: 16_384,
             lease: Duration::from_secs(1),
+            poll_every: Duration::from_millis(500),
+            seccomp: true,
             events: Rate::per_second(100, 100),
             drop_deep_headers: true,
             retry_keys: None,
@@ -156,145 +182,6 @@ impl Default for GatewayConfig {
             metrics: None,
             pin: None,
             socket: None,
-        }
-    }
-}
-
-/// `[[service]]`: the addresses of a QUIC server, and its limits. All settings except `name`,
-/// `listen` and `group` can change while the gateway runs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ServiceConfig {
-    /// The service's name in settings and reports; 1 to 31 letters, digits, `-`, `_`. The name
-    /// `gateway` is reserved.
-    pub name: String,
-    /// Addresses and ports that the service listens at. There must be at least one.
-    pub listen: Vec<Listen>,
-    /// True if the gateway judges packets to the service. If false, it passes all of them.
-    pub enabled: bool,
-    /// Treatment of a source that has reached `max_connections`.
-    pub policy: Policy,
-    /// Maximum number of simultaneous connections per source. 0 means no quota.
-    pub max_connections: u32,
-    /// Condition under which clients must first validate their address with a Retry token.
-    pub retry: Retry,
-    /// Maximum rate of answers in the server's name. It applies separately to each kind: Retry,
-    /// Version Negotiation, and stateless reset.
-    pub answers_per_service: Rate,
-    /// With `retry = "adaptive"`: rate of connections opened without a token. Above this rate,
-    /// clients need a token.
-    pub retry_above: Rate,
-    /// Time for which Retry stays on after `retry_above` was exceeded; 1s to 1h.
-    #[serde(with = "duration")]
-    pub retry_hold: Duration,
-    /// Maximum rate of new connections per source.
-    pub new_per_source: Rate,
-    /// Maximum rate of new connections per IPv4 /32.
-    pub new_per_v4_32: Rate,
-    /// Maximum rate of new connections per IPv4 /24.
-    pub new_per_v4_24: Rate,
-    /// Maximum rate of new connections per IPv6 /64.
-    pub new_per_v6_64: Rate,
-    /// Maximum rate of new connections per IPv6 /56.
-    pub new_per_v6_56: Rate,
-    /// Maximum rate of new connections per IPv6 /48.
-    pub new_per_v6_48: Rate,
-    /// Maximum rate of new connections per IPv6 /32.
-    pub new_per_v6_32: Rate,
-    /// Maximum rate of new connections from all sources together.
-    pub new_per_service: Rate,
-    /// Maximum rate of packets per source.
-    pub packets_per_source: Rate,
-    /// Maximum rate of UDP payload bytes per source.
-    #[serde(serialize_with = "rate_of_bytes")]
-    pub bytes_per_source: Rate,
-    /// Maximum rate of packets from all sources together that would otherwise pass, including
-    /// packets of open connections.
-    pub packets_per_service: Rate,
-    /// Maximum rate of packets that open no connection, from all unknown sources together. A source
-    /// is unknown if it has no connection and no handshake in progress. Needs servers that count
-    /// their connections.
-    pub unproven_per_service: Rate,
-    /// Maximum duration of an admitted handshake; 100ms to 10m.
-    #[serde(with = "duration")]
-    pub handshake_timeout: Duration,
-    /// Treatment of IP fragments.
-    pub fragments: Fragments,
-    /// Only count packets that would be dropped, and drop none.
-    pub dry_run: bool,
-    /// Drop packets whose Fixed Bit is zero. Leave it off if the server greases the bit (RFC 9287).
-    pub require_fixed_bit: bool,
-    /// QUIC versions that the server accepts. All others are unknown versions.
-    pub versions: Versions,
-    /// Drop packets with unknown versions, so that the server does not receive them and cannot
-    /// answer with Version Negotiation. Has no effect if `version_negotiation` is on.
-    pub refuse_unknown_versions: bool,
-    /// Send Version Negotiation packets in the server's name in answer to packets with unknown
-    /// versions. The server does not receive these packets. `retry` other than `never` also turns
-    /// this on.
-    pub version_negotiation: bool,
-    /// The port also opens connections as a client, so it legitimately receives Retry and Version
-    /// Negotiation packets.
-    pub also_client: bool,
-    /// Drop packets of open connections whose connection ID was not issued by a server of the
-    /// service. The servers must issue verifiable IDs.
-    pub check_ids: bool,
-    /// Send stateless resets in answer to packets of connections whose server is dead. The servers
-    /// must make their connection IDs with the gateway's keys, and give clients the matching reset
-    /// tokens.
-    pub stateless_reset: bool,
-    /// Services of the same group count a source's connections together. If it is `None`, the
-    /// service counts separately.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub group: Option<String>,
-    /// Users whose servers may join the service at the gateway's socket, by name or number. If it
-    /// is empty, every user that may connect is allowed. A user of one service is allowed for all
-    /// services in its group, because their connections are counted together.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub users: Vec<String>,
-    /// `[[service.override]]`: limits for the sources in some prefixes.
-    #[serde(rename = "override", skip_serializing_if = "Vec::is_empty")]
-    pub overrides: Vec<OverrideConfig>,
-}
-
-impl Default for ServiceConfig {
-    fn default() -> ServiceConfig {
-        ServiceConfig {
-            name: String::new(),
-            listen: Vec::new(),
-            enabled: true,
-            policy: Policy::New,
-            max_connections: 0,
-            retry: Retry::Never,
-            // This is enough to answer more than 10 Gbit/s of Initial packets.
-            answers_per_service: Rate::per_second(1_000_000, 1_000_000),
-            retry_above: Rate::per_second(500, 500),
-            retry_hold: Duration::from_secs(30),
-            new_per_source: Rate::OFF,
-            new_per_v4_32: Rate::OFF,
-            new_per_v4_24: Rate::OFF,
-            new_per_v6_64: Rate::OFF,
-            new_per_v6_56: Rate::OFF,
-            new_per_v6_48: Rate::OFF,
-            new_per_v6_32: Rate::OFF,
-            new_per_service: Rate::OFF,
-            packets_per_source: Rate::OFF,
-            bytes_per_source: Rate::OFF,
-            packets_per_service: Rate::OFF,
-            unproven_per_service: Rate::OFF,
-            handshake_timeout: Duration::from_secs(10),
-            fragments: Fragments::Pass,
-            dry_run: false,
-            require_fixed_bit: false,
-            versions: Versions::Both,
-            refuse_unknown_versions: false,
-            version_negotiation: false,
-            also_client: false,
-            check_ids: false,
-            stateless_reset: false,
-            group: None,
-            users: Vec::new(),
-            overrides: Vec::new(),
         }
     }
 }

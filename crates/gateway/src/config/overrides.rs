@@ -12,11 +12,13 @@ use crate::quantity::Rate;
 /// Limits of a service for the sources in some prefixes. If a limit is `None`, the service's limit
 /// applies.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct OverrideConfig {
     /// The prefixes, at least one. No prefix may be longer than the prefix that identifies a
     /// source.
     #[serde(with = "types::prefixes")]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<super::schema::text::Prefix>"))]
     pub prefixes: Vec<IpNet>,
     /// Maximum number of simultaneous connections per source. 0 means no quota. If it is `None`,
     /// the service's quota applies.
@@ -24,12 +26,15 @@ pub struct OverrideConfig {
     pub max_connections: Option<u32>,
     /// Maximum rate of new connections per source. If it is `None`, the service's rate applies.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "super::schema::text::Rate"))]
     pub new_per_source: Option<Rate>,
     /// Maximum rate of packets per source. If it is `None`, the service's rate applies.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "super::schema::text::Rate"))]
     pub packets_per_source: Option<Rate>,
     /// Maximum rate of UDP payload bytes per source. If it is `None`, the service's rate applies.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "super::schema::text::Rate"))]
     pub bytes_per_source: Option<Rate>,
 }
 

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -13,8 +14,8 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::check::{Complaint, Step, check};
 use super::{
-    BanConfig, Config, GatewayConfig, OverrideConfig, Problem, ServiceConfig, SocketConfig,
-    parse_prefix,
+    BanConfig, Config, GatewayConfig, OverrideConfig, Problem, SERVICE_SETTINGS, ServiceConfig,
+    SettingKind, SettingValue, SocketConfig, parse_prefix,
 };
 use crate::error::similar;
 use crate::quantity::parse_duration;
@@ -78,17 +79,15 @@ pub(super) struct Reader<'a> {
     failed: HashSet<Vec<String>>,
 }
 
+/// Beginning of the message about an unknown key.
+pub(super) const UNKNOWN: &str = "there is no such key";
+
 /// Parses a configuration. Returns the configuration as far as it could be read, and every problem.
 pub(super) fn read(text: &str) -> (Config, Vec<Problem>) {
+    let mut config = Config::default();
     let (document, errors) = DeTable::parse_recoverable(text);
-    let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
-    let lines = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
-    let mut reader = Reader::of(text, lines);
-    for error in &errors {
-        let offset = error.span().map_or(0, |span| span.start);
-        reader.complain(offset, "", error.message().to_owned());
-    }
-    let config = reader.config(document.get_ref());
+    let mut reader = Reader::with_lines(text, &errors);
+    reader.config(document.get_ref(), &mut config);
     for complaint in check(&config) {
         // If there are syntax errors, the value may be present but not parsed, so it is not
         // reported as missing.
@@ -97,6 +96,15 @@ pub(super) fn read(text: &str) -> (Config, Vec<Problem>) {
         }
     }
     (config, reader.problems)
+}
+
+/// Reads the keys of a text into an existing configuration. Returns every problem of the text, but
+/// does not check whether the values fit each other.
+pub(super) fn read_onto(config: &mut Config, text: &str) -> Vec<Problem> {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    let mut reader = Reader::with_lines(text, &errors);
+    reader.config(document.get_ref(), config);
+    reader.problems
 }
 
 /// A configuration file with every table. Each table has an unknown key, which makes the reader
@@ -108,7 +116,7 @@ const ALL_TABLES: &str = "x = 0\n[gateway]\nx = 0\n[gateway.socket]\nx = 0\n\
 pub(super) fn keys() -> Vec<String> {
     let (document, _) = DeTable::parse_recoverable(ALL_TABLES);
     let mut reader = Reader::of(ALL_TABLES, vec![0]);
-    reader.config(document.get_ref());
+    reader.config(document.get_ref(), &mut Config::default());
     reader.keys.into_iter().collect()
 }
 
@@ -118,8 +126,19 @@ impl Reader<'_> {
         Reader { text, keys, lines, problems, failed }
     }
 
-    fn config(&mut self, table: &DeTable<'_>) -> Config {
-        let mut config = Config::default();
+    /// Returns a reader that has already recorded the syntax errors.
+    fn with_lines<'t>(text: &'t str, errors: &[toml::de::Error]) -> Reader<'t> {
+        let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        let lines = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
+        let mut reader = Reader::of(text, lines);
+        for error in errors {
+            let offset = error.span().map_or(0, |span| span.start);
+            reader.complain(offset, "", error.message().to_owned());
+        }
+        reader
+    }
+
+    fn config(&mut self, table: &DeTable<'_>, config: &mut Config) {
         let top = At::top();
         for (key, value) in table {
             let name: &str = key.get_ref();
@@ -130,12 +149,11 @@ impl Reader<'_> {
                 "deny_files" => self.list_files(&at, value, &mut config.deny_files),
                 "allow_files" => self.list_files(&at, value, &mut config.allow_files),
                 "gateway" => self.gateway(&at, value, &mut config.gateway),
-                "ban" => config.ban = self.ban(&at, value),
+                "ban" => self.ban(&at, value, &mut config.ban),
                 "service" => config.services = self.services(&at, value),
                 _ => self.unknown(&top, key, &TOP),
             }
         }
-        config
     }
 
     fn gateway(&mut self, at: &At, value: &Spanned<DeValue<'_>>, gateway: &mut GatewayConfig) {
@@ -153,6 +171,8 @@ impl Reader<'_> {
             "ledger_sources" => gateway.ledger_sources, plain;
             "acl_entries" => gateway.acl_entries, plain;
             "lease" => gateway.lease, duration;
+            "poll_every" => gateway.poll_every, duration;
+            "seccomp" => gateway.seccomp, plain;
             "events" => gateway.events, plain;
             "drop_deep_headers" => gateway.drop_deep_headers, plain;
             "retry_keys" => gateway.retry_keys, optional;
@@ -164,7 +184,7 @@ impl Reader<'_> {
     }
 
     fn socket(&mut self, at: &At, value: &Spanned<DeValue<'_>>, place: &mut Option<SocketConfig>) {
-        let mut socket = SocketConfig::default();
+        let mut socket = place.take().unwrap_or_default();
         let Some(table) = self.table(at, value) else { return };
         keys!(self, table, at;
             "path" => socket.path, plain;
@@ -189,10 +209,10 @@ impl Reader<'_> {
         }
     }
 
-    fn ban(&mut self, at: &At, value: &Spanned<DeValue<'_>>) -> Option<BanConfig> {
-        let mut ban = BanConfig::default();
-        let mut state = None::<PathBuf>;
-        let table = self.table(at, value)?;
+    fn ban(&mut self, at: &At, value: &Spanned<DeValue<'_>>, place: &mut Option<BanConfig>) {
+        let mut ban = place.take().unwrap_or_default();
+        let mut state = ban.state.take();
+        let Some(table) = self.table(at, value) else { return };
         keys!(self, table, at;
             "reasons" => ban.reasons, list;
             "proof" => ban.proof, plain;
@@ -207,7 +227,7 @@ impl Reader<'_> {
             "state" => state, optional;
         );
         ban.state = state;
-        Some(ban)
+        *place = Some(ban);
     }
 
     fn services(&mut self, at: &At, value: &Spanned<DeValue<'_>>) -> Vec<ServiceConfig> {
@@ -232,43 +252,46 @@ impl Reader<'_> {
     fn service(&mut self, at: &At, value: &Spanned<DeValue<'_>>) -> ServiceConfig {
         let mut service = ServiceConfig::default();
         let Some(table) = self.table(at, value) else { return service };
-        keys!(self, table, at;
-            "name" => service.name, plain;
-            "listen" => service.listen, list;
-            "enabled" => service.enabled, plain;
-            "policy" => service.policy, plain;
-            "max_connections" => service.max_connections, plain;
-            "retry" => service.retry, plain;
-            "answers_per_service" => service.answers_per_service, plain;
-            "retry_above" => service.retry_above, plain;
-            "retry_hold" => service.retry_hold, duration;
-            "new_per_source" => service.new_per_source, plain;
-            "new_per_v4_32" => service.new_per_v4_32, plain;
-            "new_per_v4_24" => service.new_per_v4_24, plain;
-            "new_per_v6_64" => service.new_per_v6_64, plain;
-            "new_per_v6_56" => service.new_per_v6_56, plain;
-            "new_per_v6_48" => service.new_per_v6_48, plain;
-            "new_per_v6_32" => service.new_per_v6_32, plain;
-            "new_per_service" => service.new_per_service, plain;
-            "packets_per_source" => service.packets_per_source, plain;
-            "bytes_per_source" => service.bytes_per_source, plain;
-            "packets_per_service" => service.packets_per_service, plain;
-            "unproven_per_service" => service.unproven_per_service, plain;
-            "handshake_timeout" => service.handshake_timeout, duration;
-            "fragments" => service.fragments, plain;
-            "dry_run" => service.dry_run, plain;
-            "require_fixed_bit" => service.require_fixed_bit, plain;
-            "versions" => service.versions, plain;
-            "version_negotiation" => service.version_negotiation, plain;
-            "refuse_unknown_versions" => service.refuse_unknown_versions, plain;
-            "also_client" => service.also_client, plain;
-            "check_ids" => service.check_ids, plain;
-            "stateless_reset" => service.stateless_reset, plain;
-            "group" => service.group, optional;
-            "users" => service.users, list;
-            "override" => service.overrides, overrides;
-        );
+        for (key, value) in table {
+            let name: &str = key.get_ref();
+            let of_key = at.key(name);
+            match name {
+                "name" => self.plain(&of_key, value, &mut service.name),
+                "listen" => self.list(&of_key, value, &mut service.listen),
+                "group" => self.optional(&of_key, value, &mut service.group),
+                "users" => self.list(&of_key, value, &mut service.users),
+                "override" => self.overrides(&of_key, value, &mut service.overrides),
+                _ => match SERVICE_SETTINGS.iter().find(|setting| setting.name == name) {
+                    Some(setting) => {
+                        if let Some(value) = self.setting(&of_key, value, setting.kind) {
+                            (setting.set)(&mut service, value);
+                        }
+                    }
+                    None => self.unknown(at, key, &service_keys()),
+                },
+            }
+        }
         service
+    }
+
+    fn setting(
+        &mut self,
+        at: &At,
+        value: &Spanned<DeValue<'_>>,
+        kind: SettingKind,
+    ) -> Option<SettingValue> {
+        Some(match kind {
+            SettingKind::Flag => SettingValue::Flag(self.one(at, value)?),
+            SettingKind::Number => SettingValue::Number(self.one(at, value)?),
+            SettingKind::Rate => SettingValue::Rate(self.one(at, value)?),
+            SettingKind::ByteRate => SettingValue::ByteRate(self.one(at, value)?),
+            SettingKind::Threshold => SettingValue::Threshold(self.one(at, value)?),
+            SettingKind::Duration => SettingValue::Duration(self.time(at, value)?),
+            SettingKind::Policy => SettingValue::Policy(self.one(at, value)?),
+            SettingKind::Retry => SettingValue::Retry(self.one(at, value)?),
+            SettingKind::Versions => SettingValue::Versions(self.one(at, value)?),
+            SettingKind::Fragments => SettingValue::Fragments(self.one(at, value)?),
+        })
     }
 
     fn overrides(&mut self, at: &At, value: &Spanned<DeValue<'_>>, all: &mut Vec<OverrideConfig>) {
@@ -339,12 +362,16 @@ impl Reader<'_> {
         *place = self.one(at, value);
     }
 
-    fn duration(&mut self, at: &At, value: &Spanned<DeValue<'_>>, place: &mut std::time::Duration) {
-        let Some(text) = self.one::<String>(at, value) else { return };
-        match parse_duration(&text) {
-            Ok(read) => *place = read,
-            Err(error) => self.fail(at, value, error.to_string()),
+    fn duration(&mut self, at: &At, value: &Spanned<DeValue<'_>>, place: &mut Duration) {
+        if let Some(read) = self.time(at, value) {
+            *place = read;
         }
+    }
+
+    fn time(&mut self, at: &At, value: &Spanned<DeValue<'_>>) -> Option<Duration> {
+        let text = self.one::<String>(at, value)?;
+        let read = parse_duration(&text);
+        read.map_err(|error| self.fail(at, value, error.to_string())).ok()
     }
 
     fn or_off<T: std::str::FromStr>(
@@ -416,9 +443,9 @@ impl Reader<'_> {
         let near: Vec<String> =
             similar(name, known.iter().copied()).into_iter().map(|k| format!("`{k}`")).collect();
         let message = match (near.is_empty(), home_of(name, &at.shown)) {
-            (false, _) => format!("there is no such key; did you mean {}?", near.join(" or ")),
-            (true, Some(home)) => format!("there is no such key here; it belongs to {home}"),
-            (true, None) => format!("there is no such key; there are {}", known.join(", ")),
+            (false, _) => format!("{UNKNOWN}; did you mean {}?", near.join(" or ")),
+            (true, Some(home)) => format!("{UNKNOWN} here; it belongs to {home}"),
+            (true, None) => format!("{UNKNOWN}; there are {}", known.join(", ")),
         };
         let shown = at.key(name).shown;
         self.complain(key.span().start, &shown, message);
@@ -473,6 +500,12 @@ impl Reader<'_> {
         let Complaint { key, message, .. } = complaint;
         self.problems.push(Problem { line, column, key, message });
     }
+}
+
+/// Returns the keys of the table `[[service]]`.
+fn service_keys() -> Vec<&'static str> {
+    let settings = SERVICE_SETTINGS.iter().map(|setting| setting.name);
+    ["name", "listen"].into_iter().chain(settings).chain(["group", "users", "override"]).collect()
 }
 
 /// Returns the table to which the key `key` belongs. Returns `None` if that is the table `here`, in

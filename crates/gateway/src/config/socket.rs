@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The gateway's Unix socket, the users that may open it, and the number of servers per user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct SocketConfig {
     /// Absolute path of the socket. It may have at most 90 bytes.

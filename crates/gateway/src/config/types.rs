@@ -8,6 +8,7 @@ use std::str::FromStr;
 use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::abi;
 use crate::quantity::QuantityError;
 
 fn wrong(text: &str, expected: &str) -> QuantityError {
@@ -18,6 +19,9 @@ fn wrong(text: &str, expected: &str) -> QuantityError {
 macro_rules! named {
     ($type:ident, $expected:literal, $($variant:ident = $name:literal),+) => {
         impl $type {
+            /// Names of all values in the configuration.
+            pub(crate) const NAMES: &[&str] = &[$($name),+];
+
             /// Returns the value's name in the configuration.
             pub fn name(self) -> &'static str {
                 match self { $($type::$variant => $name),+ }
@@ -42,6 +46,26 @@ macro_rules! named {
         }
 
         text_serde!($type);
+    };
+}
+
+/// Defines the numbers that stand for the values of an enum in the XDP program's structures.
+macro_rules! numbered {
+    ($type:ident, $($variant:ident = $number:expr),+) => {
+        impl $type {
+            /// Returns the number that the XDP program stores.
+            pub(crate) fn code(self) -> u8 {
+                match self { $($type::$variant => $number as u8),+ }
+            }
+
+            /// Returns the value with this number, or the default if no value has it.
+            pub(crate) fn of_code(code: u8) -> $type {
+                $(if u32::from(code) == $number {
+                    return $type::$variant;
+                })+
+                $type::default()
+            }
+        }
     };
 }
 
@@ -104,6 +128,13 @@ named!(
     Underway = "underway"
 );
 
+numbered!(
+    Policy,
+    New = abi::EQUIC_POLICY_NEW,
+    Strict = abi::EQUIC_POLICY_STRICT,
+    Underway = abi::EQUIC_POLICY_UNDERWAY
+);
+
 /// Condition under which clients must validate their address with the token of a Retry packet
 /// before they open a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -126,6 +157,13 @@ named!(
     Adaptive = "adaptive"
 );
 
+numbered!(
+    Retry,
+    Never = abi::EQUIC_RETRY_NEVER,
+    Always = abi::EQUIC_RETRY_ALWAYS,
+    Adaptive = abi::EQUIC_RETRY_ADAPTIVE
+);
+
 /// The QUIC versions that a service accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Versions {
@@ -139,6 +177,13 @@ pub enum Versions {
 }
 
 named!(Versions, "`1`, `2` or `1,2`", Both = "1,2", V1 = "1", V2 = "2");
+
+numbered!(
+    Versions,
+    Both = abi::EQUIC_VERSIONS_1_AND_2,
+    V1 = abi::EQUIC_VERSIONS_1,
+    V2 = abi::EQUIC_VERSIONS_2
+);
 
 /// Treatment of the IP fragments of a datagram to a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -158,6 +203,13 @@ named!(
     Pass = "pass",
     Follow = "follow",
     Drop = "drop"
+);
+
+numbered!(
+    Fragments,
+    Pass = abi::EQUIC_FRAGMENTS_PASS,
+    Follow = abi::EQUIC_FRAGMENTS_FOLLOW,
+    Drop = abi::EQUIC_FRAGMENTS_DROP
 );
 
 /// Proof of its address that a source must have given before its refusals count towards a ban. The

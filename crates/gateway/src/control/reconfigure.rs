@@ -180,13 +180,13 @@ impl Control {
         let (old, new) = (self.settings(), &config.gateway);
         self.store_gateway(new);
         for key in Key::of_gateways() {
-            self.note_change(&Change::of_gateway(key, &old, new));
+            self.note_change(Change::of_gateway(key, &old, new));
         }
         for (index, (live, new)) in before.iter().zip(services_of(config)).enumerate().take(named) {
             let (old, wanted) = (service_from_abi(live), &config.services[index]);
             for key in Key::all() {
                 self.store(index, key, live, &new);
-                self.note_change(&Change::of_service(key, &old, wanted));
+                self.note_change(Change::of_service(key, &old, wanted));
             }
         }
     }

@@ -5,27 +5,13 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::Control;
 use crate::abi;
-use crate::config::{Change, GatewayConfig, Key, Setting, from_c_name, nanos, service_from_abi};
+use crate::config::{
+    Change, GatewayConfig, Key, Setting, Store, from_c_name, nanos, service_from_abi,
+};
 use crate::error::{Error, Result};
 use crate::quantity::Rate;
 use crate::services::service_names;
 use crate::sys::region::{atomic, store_rate};
-
-/// Stores the rate of a prefix level, such as IPv4 /24, and the bit that enables the level. If the
-/// XDP program reads an enabled level whose rate is not stored yet, it treats the level as
-/// disabled.
-macro_rules! store_level {
-    ($live:expr, $new:expr, $level:expr) => {{
-        let (level, bit) = ($level as usize, 1 << $level);
-        store_rate!($live, new_per_prefix[level], $new.new_per_prefix[level]);
-        let levels = atomic!(AtomicU32, $live, prefix_levels);
-        if $new.prefix_levels & bit == 0 {
-            levels.fetch_and(!bit, Release);
-        } else {
-            levels.fetch_or(bit, Release);
-        }
-    }};
-}
 
 impl Control {
     /// Changes a setting: `max_connections` of every service, or `web.max_connections` of one.
@@ -48,9 +34,9 @@ impl Control {
     /// Returns the errors of [`Control::set`].
     pub fn apply(&self, setting: &Setting) -> Result<Vec<Change>> {
         if setting.is_for_gateway() {
-            let change = self.apply_gateway(setting)?;
-            self.note(&change.text());
-            return Ok(vec![change]);
+            let change = self.apply_gateway(setting);
+            change.iter().for_each(|change| self.note(&change.text()));
+            return Ok(change.into_iter().collect());
         }
         let services = self.maps.services.read();
         let names = service_names(&services);
@@ -65,18 +51,19 @@ impl Control {
             }
             let mut config = service_from_abi(live);
             let old = config.clone();
-            setting.apply(&mut config)?;
+            setting.apply(&mut config);
             self.store(index, setting.key, live, &config.to_abi(live.group));
-            let change = Change::of_service(setting.key, &old, &config);
-            self.note(&change.text());
-            changes.push(change);
+            if let Some(change) = Change::of_service(setting.key, &old, &config) {
+                self.note(&change.text());
+                changes.push(change);
+            }
         }
         Ok(changes)
     }
 
     /// Records a change in the audit log, if the old and new values differ.
-    pub(super) fn note_change(&self, change: &Change) {
-        if change.old != change.new {
+    pub(super) fn note_change(&self, change: Option<Change>) {
+        if let Some(change) = change.filter(|change| change.old != change.new) {
             self.note(&change.text());
         }
     }
@@ -91,55 +78,8 @@ impl Control {
     ) {
         // SAFETY: `index` comes from iterating the array, so the pointer stays inside it.
         let live = unsafe { self.maps.services.pointer().cast::<abi::equic_service>().add(index) };
-        match key {
-            Key::Enabled
-            | Key::DryRun
-            | Key::RequireFixedBit
-            | Key::RefuseUnknownVersions
-            | Key::VersionNegotiation
-            | Key::AlsoClient
-            | Key::CheckIds
-            | Key::StatelessReset => {
-                // Only the bits of this setting are written, because another process may be
-                // changing other bits.
-                let flags = atomic!(AtomicU32, live, flags);
-                flags.fetch_or(new.flags & !old.flags, Relaxed);
-                flags.fetch_and(!(old.flags & !new.flags), Relaxed);
-            }
-            Key::Policy => atomic!(AtomicU8, live, policy).store(new.policy, Relaxed),
-            Key::Versions => atomic!(AtomicU8, live, versions).store(new.versions, Relaxed),
-            Key::Retry => atomic!(AtomicU8, live, retry).store(new.retry, Relaxed),
-            Key::AnswersPerService => {
-                store_rate!(live, answers_per_service, new.answers_per_service);
-            }
-            Key::RetryAbove => store_rate!(live, retry_above, new.retry_above),
-            Key::RetryHold => {
-                atomic!(AtomicU64, live, retry_hold_ns).store(new.retry_hold_ns, Relaxed);
-            }
-            Key::Fragments => atomic!(AtomicU8, live, fragments).store(new.fragments, Relaxed),
-            Key::MaxConnections => {
-                atomic!(AtomicU32, live, max_connections).store(new.max_connections, Relaxed);
-            }
-            Key::HandshakeTimeout => {
-                atomic!(AtomicU64, live, handshake_ns).store(new.handshake_ns, Relaxed);
-            }
-            Key::NewPerSource => store_rate!(live, new_per_source, new.new_per_source),
-            Key::NewPerV4Slash32 => store_level!(live, new, abi::EQUIC_PREFIX_V4_32),
-            Key::NewPerV4Slash24 => store_level!(live, new, abi::EQUIC_PREFIX_V4_24),
-            Key::NewPerV6Slash64 => store_level!(live, new, abi::EQUIC_PREFIX_V6_64),
-            Key::NewPerV6Slash56 => store_level!(live, new, abi::EQUIC_PREFIX_V6_56),
-            Key::NewPerV6Slash48 => store_level!(live, new, abi::EQUIC_PREFIX_V6_48),
-            Key::NewPerV6Slash32 => store_level!(live, new, abi::EQUIC_PREFIX_V6_32),
-            Key::PacketsPerSource => store_rate!(live, packets_per_source, new.packets_per_source),
-            Key::BytesPerSource => store_rate!(live, bytes_per_source, new.bytes_per_source),
-            Key::NewPerService => store_rate!(live, new_per_service, new.new_per_service),
-            Key::PacketsPerService => {
-                store_rate!(live, packets_per_service, new.packets_per_service);
-            }
-            Key::UnprovenPerService => {
-                store_rate!(live, unproven_per_service, new.unproven_per_service);
-            }
-            Key::Lease | Key::Events => {}
+        if let Some(setting) = key.of_service() {
+            store(setting.store, live, old, new);
         }
     }
 
@@ -155,12 +95,12 @@ impl Control {
         }
     }
 
-    fn apply_gateway(&self, setting: &Setting) -> Result<Change> {
+    fn apply_gateway(&self, setting: &Setting) -> Option<Change> {
         let old = self.settings();
         let mut new = old.clone();
-        setting.apply_gateway(&mut new)?;
+        setting.apply_gateway(&mut new);
         self.store_gateway(&new);
-        Ok(Change::of_gateway(setting.key, &old, &new))
+        Change::of_gateway(setting.key, &old, &new)
     }
 
     /// Stores the settings of the gateway that can change while it runs.
@@ -169,5 +109,70 @@ impl Control {
         atomic!(AtomicU32, control, dry_run).store(gateway.dry_run.into(), Relaxed);
         atomic!(AtomicU64, control, lease_ns).store(nanos(gateway.lease), Relaxed);
         store_rate!(control, events, gateway.events.to_abi());
+    }
+}
+
+/// A field of a structure in the XDP program's memory.
+#[repr(C)]
+struct Field<T> {
+    value: T,
+}
+
+/// Returns the place of a field in `live`. `field` returns the same field of a structure in this
+/// process.
+fn place<T>(
+    live: *mut abi::equic_service,
+    field: fn(&mut abi::equic_service) -> &mut T,
+) -> *mut Field<T> {
+    let mut scratch = abi::equic_service::default();
+    let base = std::ptr::from_mut(&mut scratch).addr();
+    let offset = std::ptr::from_mut(field(&mut scratch)).addr() - base;
+    // SAFETY: the offset is that of a field, so the pointer stays inside the structure.
+    unsafe { live.byte_add(offset).cast() }
+}
+
+/// Stores one setting of `new` in the XDP program's memory, `live`, which has the settings of `old`.
+fn store(
+    place_of_value: Store,
+    live: *mut abi::equic_service,
+    old: &abi::equic_service,
+    new: &abi::equic_service,
+) {
+    let mut copy = *new;
+    match place_of_value {
+        Store::Flag(_) => {
+            // Only the bits of this setting are written, because another process may be changing
+            // other bits.
+            let flags = atomic!(AtomicU32, live, flags);
+            flags.fetch_or(new.flags & !old.flags, Relaxed);
+            flags.fetch_and(!(old.flags & !new.flags), Relaxed);
+        }
+        Store::Byte(field) => {
+            let (live, new) = (place(live, field), *field(&mut copy));
+            atomic!(AtomicU8, live, value).store(new, Relaxed);
+        }
+        Store::Word(field) => {
+            let (live, new) = (place(live, field), *field(&mut copy));
+            atomic!(AtomicU32, live, value).store(new, Relaxed);
+        }
+        Store::Nanos(field) => {
+            let (live, new) = (place(live, field), *field(&mut copy));
+            atomic!(AtomicU64, live, value).store(new, Relaxed);
+        }
+        Store::Rate(field) => {
+            let (live, new) = (place(live, field), *field(&mut copy));
+            store_rate!(live, value, new);
+        }
+        Store::Prefix(level) => {
+            store_rate!(live, new_per_prefix[level as usize], new.new_per_prefix[level as usize]);
+            // If the XDP program reads an enabled level whose rate is not stored yet, it treats the
+            // level as disabled.
+            let (levels, bit) = (atomic!(AtomicU32, live, prefix_levels), 1 << level);
+            if new.prefix_levels & bit == 0 {
+                levels.fetch_and(!bit, Release);
+            } else {
+                levels.fetch_or(bit, Release);
+            }
+        }
     }
 }

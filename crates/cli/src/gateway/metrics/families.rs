@@ -8,7 +8,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use equic_gateway::{Control, Interface, LedgerStatus, Reason, ServiceStatus, Status};
+use equic_gateway::{
+    Control, Interface, LedgerStatus, Reason, SERVICE_SETTINGS, ServiceStatus, Status,
+};
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{Encoder as _, TextEncoder};
 
@@ -216,24 +218,11 @@ fn adaptive(all: &mut Families, services: &[ServiceStatus]) {
 
 fn limits(all: &mut Families, services: &[ServiceStatus]) {
     let limits = |service: &ServiceStatus| {
-        let config = &service.config;
-        [
-            ("new_per_source", config.new_per_source),
-            ("new_per_v4_32", config.new_per_v4_32),
-            ("new_per_v4_24", config.new_per_v4_24),
-            ("new_per_v6_64", config.new_per_v6_64),
-            ("new_per_v6_56", config.new_per_v6_56),
-            ("new_per_v6_48", config.new_per_v6_48),
-            ("new_per_v6_32", config.new_per_v6_32),
-            ("new_per_service", config.new_per_service),
-            ("packets_per_source", config.packets_per_source),
-            ("bytes_per_source", config.bytes_per_source),
-            ("answers_per_service", config.answers_per_service),
-            ("packets_per_service", config.packets_per_service),
-            ("unproven_per_service", config.unproven_per_service),
-        ]
-        .into_iter()
-        .filter(|(_, rate)| !rate.is_off())
+        let settings = SERVICE_SETTINGS.iter().filter(|setting| setting.is_rate_limit());
+        settings
+            .filter_map(|setting| Some((setting.name, setting.value_of(&service.config).rate()?)))
+            .filter(|(_, rate)| !rate.is_off())
+            .collect::<Vec<_>>()
     };
     let mut family = |name, help, value: fn(equic_gateway::Rate) -> f64| {
         let family = all.gauge(name, help);

@@ -16,6 +16,7 @@ const PINS: &str = "/sys/fs/bpf/equic";
 
 /// Flags for the owner of the gateway, and for the processes that may feed it.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Servers and privileges")]
 pub(super) struct Handover {
     /// Keep the protection when this process ends: pin the program in this directory of a BPF file
     /// system [default: /sys/fs/bpf/equic/NAME]. If a gateway is already pinned there, this process
@@ -28,9 +29,6 @@ pub(super) struct Handover {
     /// Switch to this user after the gateway is attached
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// Do not restrict the system calls that this process may make after its start
-    #[arg(long)]
-    no_seccomp: bool,
 }
 
 impl Handover {
@@ -70,7 +68,7 @@ impl Handover {
             privileges::give(Path::new(keys), user)?;
         }
         privileges::drop_all(socket.is_none(), self.user.as_deref())?;
-        if !self.no_seccomp {
+        if config.gateway.seccomp {
             seccomp::restrict()?;
         }
         running.gateway.rotate_keys()?;

@@ -17,8 +17,6 @@ use crate::signals::Signals;
 /// Time between two sweeps. A sweep removes the connection counts of dead servers, and expired list
 /// entries.
 const SWEEP: Duration = Duration::from_millis(200);
-/// Default time between two calls of [`Duties::look`].
-pub(super) const LOOK: Duration = Duration::from_millis(500);
 
 /// Intervals of the periodic work.
 #[derive(Clone, Copy)]

@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use equic_console::manager::Manager;
-use equic_gateway::{Config, Listen, Retry, ServiceConfig, parse_duration};
+use equic_gateway::{Config, Listen, ServiceConfig, parse_duration};
 use serde_json::json;
 
 use super::attach::{Attachment, Running};
-use super::limits::{Limits, describe};
+use super::limits::{Limits, Options, describe};
 use super::metrics;
 use crate::failure::{Failure, Result};
 use crate::output::{self, Journal, LogFormat};
@@ -34,7 +34,7 @@ mod seccomp;
 use changes::Changes;
 use duties::{Duties, Source, Watched};
 use handover::Handover;
-use keeper::{Keeper, LOOK, Pace};
+use keeper::{Keeper, Pace};
 use links::Links;
 
 /// Protects a QUIC server until Ctrl-C. However this process ends, the interfaces are restored to
@@ -44,6 +44,7 @@ use links::Links;
   equic gateway run -i eth0 -p 443 --max-connections 100 --new-per-source '20/s burst 40'
   equic gateway run --config /etc/equic.toml
   equic gateway run -i eth0 -p 443 --dry-run --events
+  equic gateway run -i eth0 -p 443 -o retry=adaptive -o gateway.wait=true
   equic gateway run -i eth0 -p 443 --pin --socket /run/equic/equic.sock")]
 pub(crate) struct Args {
     /// Interface to which the gateway attaches; may be given several times
@@ -61,49 +62,34 @@ pub(crate) struct Args {
     /// Configuration file with further settings and services: see docs/equic.example.toml
     #[arg(long, value_name = "FILE", conflicts_with = "Limits")]
     config: Option<PathBuf>,
-    /// Print dropped packets as they arrive; the setting `events` limits the rate
-    #[arg(long)]
-    events: bool,
-    /// Print a summary line at this interval [default: 10s on a terminal, else never]
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    summary: Option<Duration>,
-    /// Poll interfaces, lists, servers and bans at this interval [default: 500ms]. Changes of
-    /// interfaces take effect at once
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    look_every: Option<Duration>,
-    /// When to send Retry packets, which make clients validate their address: `never`, `always`, or
-    /// `adaptive` (only while the rate of --retry-above is exceeded). The server must have the
-    /// gateway's keys
-    #[arg(long, value_name = "WHO", conflicts_with = "config")]
-    retry: Option<Retry>,
-    /// Write the keys of Retry tokens to this file, for servers that do not receive the keys when
-    /// they join (see `equic serve --retry-keys`)
-    #[arg(long, value_name = "FILE")]
-    retry_keys: Option<String>,
-    /// Serve metrics to Prometheus on http://ADDR:PORT/metrics
-    #[arg(long, value_name = "ADDR:PORT")]
-    metrics: Option<SocketAddr>,
-    /// Print JSON lines (schema equic.gateway.run/1)
-    #[arg(long)]
-    json: bool,
-    /// Also write each event to standard error, as a line with a timestamp
-    #[arg(long, value_enum, value_name = "FORMAT", default_value = "off")]
-    log: LogFormat,
-    /// Start even if an interface is missing or has another XDP program, and attach to the
-    /// interface when it becomes available
-    #[arg(long)]
-    wait: bool,
-    /// End when the last interface has disappeared, instead of waiting until it comes back
-    #[arg(long, conflicts_with = "wait")]
-    once: bool,
+    #[command(flatten)]
+    options: Options,
     // These structures are next to each other, because clap does not make an argument group of a
     // structure that contains another one.
+    #[command(flatten)]
+    limits: Limits,
     #[command(flatten)]
     attachment: Attachment,
     #[command(flatten)]
     handover: Handover,
-    #[command(flatten)]
-    limits: Limits,
+    /// End when the last interface has disappeared, instead of waiting until it comes back
+    #[arg(long, help_heading = "Attachment")]
+    once: bool,
+    /// Print dropped packets as they arrive; the setting `events` limits the rate
+    #[arg(long, help_heading = "Output")]
+    events: bool,
+    /// Print a summary line at this interval [default: 10s on a terminal, else never]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Output")]
+    summary: Option<Duration>,
+    /// Print JSON lines (schema equic.gateway.run/1)
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+    /// Also write each event to standard error, as a line with a timestamp
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "off", help_heading = "Output")]
+    log: LogFormat,
+    /// Serve metrics to Prometheus on http://ADDR:PORT/metrics
+    #[arg(long, value_name = "ADDR:PORT", help_heading = "Output")]
+    metrics: Option<SocketAddr>,
 }
 
 pub(super) fn run(args: &Args) -> Result {
@@ -153,8 +139,7 @@ pub(super) fn run(args: &Args) -> Result {
             args.summary.or_else(|| output::is_terminal().then_some(Duration::from_secs(10)));
         let every =
             every.filter(|every| !every.is_zero() && (!args.json || args.summary.is_some()));
-        let look = args.look_every.unwrap_or(LOOK).max(Duration::from_millis(10));
-        let pace = Pace { look, summary: every };
+        let pace = Pace { look: config.gateway.poll_every, summary: every };
         let control = running.gateway.control().clone();
         let watched = Watched { changes, scrapes, links };
         let duties = Duties::new(&running.gateway, config, source, watched, &journal);
@@ -189,7 +174,6 @@ fn configure(args: &Args) -> Result<Config> {
                 ..ServiceConfig::default()
             };
             args.limits.apply(&mut service);
-            service.retry = args.retry.unwrap_or_default();
             Config { services: vec![service], ..Config::default() }
         }
     };
@@ -197,12 +181,9 @@ fn configure(args: &Args) -> Result<Config> {
         config.gateway.interfaces.clone_from(&args.interface);
     }
     config.gateway.metrics = args.metrics.or(config.gateway.metrics);
-    if args.retry_keys.is_some() {
-        config.gateway.retry_keys.clone_from(&args.retry_keys);
-    }
-    config.gateway.wait |= args.wait;
     args.attachment.apply(&mut config);
     args.handover.apply(&mut config)?;
+    args.options.apply(&mut config)?;
     // Keep the state in the directory that systemd provides for this service.
     if let (None, Some(folder)) = (&config.gateway.rotation_file, state_directory()) {
         let file = folder.join(format!("{}.rotation", config.gateway.name));

@@ -16,7 +16,7 @@
 //! * Signals can only be sent to threads of the process itself.
 //!
 //! If the filters cannot be installed, the gateway does not start, and the error names
-//! `--no-seccomp`. The crate `seccompiler` needs no C library, unlike `libseccomp`.
+//! `-o gateway.seccomp=false`. The crate `seccompiler` needs no C library, unlike `libseccomp`.
 
 use std::collections::BTreeMap;
 
@@ -177,7 +177,7 @@ const BPF: [u64; 25] =
 pub(super) fn restrict() -> Result {
     let failed = |error: &dyn std::fmt::Display| {
         Failure::because("cannot restrict system calls", error)
-            .help("`--no-seccomp` starts without this restriction")
+            .help("`-o gateway.seccomp=false` starts without this restriction")
     };
     for program in filters().map_err(|e| failed(&e))? {
         apply_filter_all_threads(&program).map_err(|e| failed(&e))?;

@@ -182,8 +182,9 @@ impl ForgedPlan {
         args.extend(words(&["--new-per-source", &self.new_per_source]));
         args.extend(words(&["--new-per-service", &self.new_per_service]));
         if retry {
-            args.extend(words(&["--retry", "always"]));
-            args.extend(words(&["--answers-per-service", &self.answers_per_service]));
+            args.extend(words(&["-o", "retry=always"]));
+            let answers = format!("answers_per_service={}", self.answers_per_service);
+            args.extend(words(&["-o", &answers]));
         }
         args
     }

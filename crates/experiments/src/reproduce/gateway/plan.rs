@@ -314,8 +314,8 @@ impl ExperimentPlan {
             &port,
             "--name",
             lab.id(),
-            "--policy",
-            policy,
+            "-o",
+            &format!("policy={policy}"),
             "--max-connections",
             &quota,
         ])
