@@ -190,6 +190,8 @@ fn gateway_rows() -> Vec<Row> {
         restart("gateway.acl_entries", "1024"),
         service("gateway.lease", "/lease", "\"3s\""),
         service("gateway.events", "/events", "\"7/s burst 9\""),
+        restart("gateway.poll_every", "\"1s\""),
+        restart("gateway.seccomp", "false"),
         restart("gateway.drop_deep_headers", "false"),
         restart("gateway.retry_keys", "\"/nowhere/keys\""),
         restart("gateway.rotation_file", "\"/nowhere/rotation\""),

@@ -59,7 +59,7 @@ pub enum ConfigError {
         /// Number of further problems that are not reported.
         more: usize,
     },
-    /// `set` was called with an invalid value.
+    /// `set` or `-o` was called with an invalid value.
     #[error("`{key}`: {message}")]
     Invalid {
         /// The setting.
@@ -67,8 +67,8 @@ pub enum ConfigError {
         /// Description of what is wrong and what is expected.
         message: String,
     },
-    /// `set` was called with an unknown key.
-    #[error("no setting `{key}`{}; settings that can change: {}", crate::error::did_you_mean(.similar), .known.join(", "))]
+    /// `set` or `-o` was called with an unknown key.
+    #[error("no setting `{key}`{}", instead(.similar, .known))]
     UnknownKey {
         /// The key as the caller wrote it.
         key: String,
@@ -105,6 +105,14 @@ impl ConfigError {
     /// Returns each problem as one line.
     pub fn lines(&self) -> Vec<String> {
         self.to_string().lines().map(str::to_owned).collect()
+    }
+}
+
+/// Returns a remark with the similar keys, or with all keys if none is similar.
+fn instead(similar: &[String], known: &[String]) -> String {
+    match similar {
+        [] => format!("; there are {}", known.join(", ")),
+        similar => crate::error::did_you_mean(similar),
     }
 }
 
