@@ -63,15 +63,21 @@ fn searched(plan: &ExperimentPlan) -> Option<String> {
     let tried: Vec<String> = plan
         .search
         .iter()
-        .map(|step| format!("{} times: {}", step.attack, number::percent(step.loss())))
+        .map(|step| {
+            format!(
+                "{1} with {0} times the paper's attack",
+                step.attack,
+                number::percent(step.loss())
+            )
+        })
         .collect();
     let found = if last.loss() >= LOSS {
-        "the weakest attack that costs at least half of the throughput in every trial"
+        "This is the weakest attack that costs at least half of the throughput in every trial"
     } else {
-        "the strongest attack that was permitted, although it costs less than half of the throughput, so the results below say little about throughput"
+        "This is the strongest attack that was permitted. It costs less than half of the throughput, so the results below say little about throughput"
     };
     Some(format!(
-        "The attack is {} times as strong as the paper's: {found}. In the search for this strength, a server without a quota lost the following shares of its throughput, in the better of {} trials: {}. Mean rates are measured in windows of {}, which is twice the longest time without an answer in these trials.",
+        "The attack is {} times as strong as the paper's. {found}. In the search for this strength, a server without a quota lost these shares of its throughput, in the better of {} trials: {}. Mean rates are measured in windows of {}. This is twice the longest time without an answer in these trials.",
         plan.attack,
         last.trials.len(),
         tried.join(", "),
@@ -151,7 +157,7 @@ pub(super) fn tables(experiment: &Experiment) -> [Table; 2] {
 pub(super) fn notes(experiment: &Experiment) -> Vec<String> {
     let plan = &experiment.plan;
     let mut notes = vec![format!(
-        "{} runs per arm, interleaved in random order (seed {}); {} sequential clients with {} requests each, and {} parallel clients with {} requests each; {} KiB per request, each over a separate connection; quota of {} connections.",
+        "Each arm ran {} times, in rounds with a random order of the arms (seed {}). {} sequential clients made {} requests each, and {} parallel clients (the attackers) made {} requests each. Each request was for {} KiB, over a separate connection. The quota was {} connections.",
         plan.runs_per_arm,
         plan.seed,
         plan.sequential_clients,
@@ -164,7 +170,7 @@ pub(super) fn notes(experiment: &Experiment) -> Vec<String> {
     notes.extend(searched(plan));
     notes.push(if plan.scale < 1.0 {
         format!(
-            "On this machine, without an attack, the sequential clients need {} for their requests, so all times of the paper are multiplied by {:.3}. The attack begins after {} instead of 30 s. Each attacking client starts its {} requests within {}. Connections time out after {}. Rates are measured in windows of {} instead of 5 s.",
+            "Without an attack, the sequential clients need {} for their requests on this machine. All times of the paper are therefore multiplied by {:.3}. The attack begins after {} instead of 30 s. Each attacker starts its {} requests within {}. Connections time out after {}. Rates are measured in windows of {} instead of 5 s.",
             number::seconds(plan.calm_s),
             plan.scale,
             number::seconds(plan.start_s),
@@ -180,7 +186,7 @@ pub(super) fn notes(experiment: &Experiment) -> Vec<String> {
         "This machine has only one CPU, which the clients share with the server.".to_owned()
     } else {
         format!(
-            "The server runs on CPU {}, and all other programs run on CPU {}, where the parallel clients have the lowest priority (nice 19).",
+            "The server runs on CPU {}. All other programs run on CPU {}, where the attackers have the lowest priority (nice 19).",
             plan.server_cpu, plan.other_cpu
         )
     });
@@ -215,15 +221,15 @@ pub(super) fn verdicts(experiment: &Experiment) -> Vec<String> {
         let said = PAIRS.map(|(how, from, to)| match experiment.change(claim, from, to) {
             Some(ours) => {
                 format!(
-                    "{how}, the claim {}: {}",
+                    "for the arms \"{how}\", the claim {}: {}",
                     ClaimVerdict::of(paper, &ours).words(),
                     change(ours)
                 )
             }
-            None => format!("{how}, the figure could not be measured"),
+            None => format!("for the arms \"{how}\", the figure could not be measured"),
         });
         sentences.push(format!(
-            "{}: paper {}. {}; {}.",
+            "{}. The paper reports {}. {}; {}.",
             claim.name,
             claim.paper,
             capital(&said[0]),
@@ -256,7 +262,7 @@ pub(super) fn markdown(report: &Report<Experiment>) -> String {
     let _ = writeln!(text, "\n### The paper's numbers and ours\n");
     let _ = writeln!(
         text,
-        "Each cell is the change from user space to the kernel: the median over rounds, with its 95 % interval.\n"
+        "Each cell has the change from user space to the kernel: the median over rounds, with its 95 % interval.\n"
     );
     let _ = writeln!(text, "| | paper | ours, {} | ours, {} |", PAIRS[0].0, PAIRS[1].0);
     let _ = writeln!(text, "|---|---|---|---|");
@@ -266,7 +272,7 @@ pub(super) fn markdown(report: &Report<Experiment>) -> String {
     let _ = writeln!(text, "\n### Every arm\n");
     let _ = writeln!(
         text,
-        "Each cell is the median over runs, with its 95 % interval. Unless a row says otherwise, requests and durations are those of the sequential clients.\n"
+        "Each cell has the median over runs, with its 95 % interval. Unless a row says otherwise, requests and durations are those of the sequential clients.\n"
     );
     let headings = Arm::ALL.map(|arm| arm.heading().replace('\n', " "));
     let _ =

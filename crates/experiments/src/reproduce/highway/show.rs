@@ -37,7 +37,7 @@ fn table(measured: &Measured) -> Table {
         columns.push(Column::number("datagrams dropped with the smallest buffer"));
     }
     if part == Part::Aes {
-        columns.push(Column::text("cipher with AES instructions, without"));
+        columns.push(Column::text("cipher with AES instructions; cipher without them"));
     }
     let mut table =
         Table::new(columns).title(format!("{}: goodput in {}", part.title(), SCALE.unit));

@@ -27,7 +27,7 @@ fn extent(all: &NsQuic) -> Table {
         Column::number("runs in the full grid"),
         Column::text("axes of which only some values were simulated"),
     ];
-    let mut table = Table::new(columns).title("Simulated runs");
+    let mut table = Table::new(columns).title("Number of simulated runs of each grid");
     for part in Part::ALL {
         let Some(measured) = all.part(part) else {
             table.row([part.name(), "0", MISSING, "everything"]);
@@ -83,7 +83,11 @@ fn table(measured: &Measured) -> Option<Table> {
     let mut columns = vec![Column::text(heading(axis))];
     let shares = matches!(measured.part, Part::Fairness | Part::Imc17);
     columns.extend(arms(measured).iter().map(|arm| {
-        Column::number(if shares { format!("QUIC's part: {arm}") } else { (*arm).to_owned() })
+        Column::number(if shares {
+            format!("QUIC divided by TCP: {arm}")
+        } else {
+            (*arm).to_owned()
+        })
     }));
     let words: Vec<&str> = fixed.iter().map(|(_, value)| *value).collect();
     let title = match &words[..] {
@@ -233,11 +237,16 @@ pub(super) fn markdown(report: &Report<NsQuic>, plots: &[&str]) -> String {
             if let Some((_, fixed)) = axis(measured.part).filter(|(_, fixed)| !fixed.is_empty()) {
                 let words: Vec<String> = fixed
                     .iter()
-                    .map(|(axis, value)| format!("{} {value}", heading(axis)))
+                    .map(|(axis, value)| format!("{} = {value}", heading(axis)))
                     .collect();
-                let _ = writeln!(text, "{}; {}:\n", words.join(", "), contents(measured.part));
+                let _ = writeln!(
+                    text,
+                    "Each cell has {1}. Settings: {0}.\n",
+                    words.join("; "),
+                    contents(measured.part)
+                );
             } else {
-                let _ = writeln!(text, "{}:\n", contents(measured.part));
+                let _ = writeln!(text, "Each cell has {}.\n", contents(measured.part));
             }
             let _ = writeln!(text, "{}", table.markdown());
         }
@@ -251,8 +260,8 @@ pub(super) fn markdown(report: &Report<NsQuic>, plots: &[&str]) -> String {
 const fn contents(part: Part) -> &'static str {
     match part {
         Part::Within => "Jain's fairness index of two connections",
-        Part::Fairness | Part::Imc17 => "goodput of QUIC divided by that of TCP",
-        _ => "time until the transfer completed",
+        Part::Fairness | Part::Imc17 => "the goodput of QUIC divided by that of TCP",
+        _ => "the time until the transfer completed",
     }
 }
 

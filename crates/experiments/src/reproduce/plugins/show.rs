@@ -239,7 +239,7 @@ fn ack_paths(all: &Plugins) -> Table {
 
 fn caps(one: &Caps) -> Table {
     let columns = [
-        Column::number("time of the new cap").unit("s"),
+        Column::number("time at which the client sets the cap").unit("s"),
         Column::number("cap").unit("MB/s"),
         Column::number("rate of the capped path").unit("MB/s"),
     ];

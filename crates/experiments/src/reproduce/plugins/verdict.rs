@@ -120,7 +120,7 @@ fn costs(all: &Costs) -> Vec<Finding> {
                 .to_owned(),
             paper: "6 to 13 ms",
             ours: format!(
-                "{} from the bundle, {} if already compiled (medians)",
+                "{} from the bundle, {} if the plugin is already compiled (medians)",
                 range_to(&first, 2, "ms"),
                 range_to(&again, 3, "ms")
             ),
@@ -176,9 +176,9 @@ fn tail_loss_probe(all: &[Requests]) -> Option<Finding> {
     let [rto, probe] = medians(all, TimerName::Picoquic, TimerName::PicoquicProbe);
     (!rto.is_empty()).then(|| Finding {
         claim: "Figure 3: with a tail loss probe, the answer to a lost request arrives sooner than with the RTO of that time".to_owned(),
-        paper: "reaction after 30 ms with the probe, 50 ms without",
+        paper: "reaction after 30 ms with the probe, and after 50 ms without it",
         ours: format!(
-            "answer after {} with the probe, {} without, including a round trip of 10 ms",
+            "answer after {} with the probe, and after {} without it (both include a round trip of 10 ms)",
             range(&probe, "ms"),
             range(&rto, "ms")
         ),
@@ -190,8 +190,8 @@ fn against_today(all: &[Requests]) -> Option<Finding> {
     let [today, probe] = medians(all, TimerName::ProbeTimeout, TimerName::TailLossProbe);
     (!today.is_empty()).then(|| Finding {
         claim: "Figure 3, with the probe timeout of today's QUIC instead of the RTO: the answer arrives sooner with the plugin".to_owned(),
-        paper: "no figure, because it did not exist yet",
-        ours: format!("{} with the plugin, {} without", range(&probe, "ms"), range(&today, "ms")),
+        paper: "no figure, because today's probe timeout did not exist yet",
+        ours: format!("{} with the plugin, {} without it", range(&probe, "ms"), range(&today, "ms")),
         judgement: judge(&today, &probe),
     })
 }
@@ -214,7 +214,7 @@ fn downloads(all: &[Downloads]) -> Option<Finding> {
             median(&lost.iter().map(|lost| *lost as f64).collect::<Vec<f64>>()).unwrap_or(0.0)
         };
         Some(format!(
-            "{}: {:.2} s with the plugin, {:.2} s without; {:.0} packets lost with the plugin, {:.0} without{}",
+            "{}: {:.2} s with the plugin, {:.2} s without it; {:.0} packets lost with the plugin, {:.0} without it{}",
             one.controller,
             one.median(MarkingName::Plugin)?,
             one.median(MarkingName::TailDrop)?,
@@ -222,7 +222,7 @@ fn downloads(all: &[Downloads]) -> Option<Finding> {
             lost(&drop.lost),
             match (median(&mark.waited_ms), median(&drop.waited_ms)) {
                 (Some(mark), Some(drop)) =>
-                    format!("; mean time in the queue {mark:.0} ms with the plugin, {drop:.0} ms without"),
+                    format!("; mean time in the queue {mark:.0} ms with the plugin, {drop:.0} ms without it"),
                 // In real time, the queueing delay is unknown.
                 _ => String::new(),
             }
@@ -231,8 +231,8 @@ fn downloads(all: &[Downloads]) -> Option<Finding> {
     let ours: Vec<String> = each.collect();
     Some(Finding {
         claim: "Figure 4: the ECN plugin shortens a download of 5 MB by a second".to_owned(),
-        paper: "11.5 s without it, about one second less with it",
-        ours: ours.join("; "),
+        paper: "11.5 s without the plugin, about one second less with it",
+        ours: ours.join(". "),
         judgement,
     })
 }
@@ -252,12 +252,12 @@ fn ack_paths(one: &AckPaths) -> Finding {
         }
         .to_owned(),
         paper: if one.ack_frequency {
-            "no figure, because it did not exist yet"
+            "no figure, because such requests did not exist yet"
         } else {
-            "6 to 10 s without it, significantly less with it"
+            "6 to 10 s without the plugin, significantly less with it"
         },
         ours: format!(
-            "{} with the plugin, {} without; the client sent {:.0} KB with the plugin, and {:.0} KB without, on the narrow return path",
+            "{} with the plugin, {} without it. On the narrow return path, the client sent {:.0} KB with the plugin, and {:.0} KB without it",
             range(first, "s"),
             range(same, "s"),
             bytes(&one.first.sent, 1),
@@ -301,11 +301,11 @@ fn sizes(all: &Plugins) -> Option<Finding> {
         all.table2.iter().map(|one| one.object as f64 / 1e3 / one.paper_kb).collect();
     (!factor.is_empty()).then(|| Finding {
         claim: "Table 2: plugins are small, a few KB at most".to_owned(),
-        paper: "objects of 0.5 to 5.6 KB",
+        paper: "object files of 0.5 to 5.6 KB",
         ours: {
             let objects: Vec<f64> = all.table2.iter().map(|one| one.object as f64 / 1e3).collect();
             format!(
-                "objects of {}, {} times the sizes in the paper",
+                "object files of {}, which are {} times the sizes in the paper",
                 range(&objects, "KB"),
                 range(&factor, "").trim()
             )
