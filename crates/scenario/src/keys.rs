@@ -54,19 +54,19 @@ pub struct Section {
 
 section! { TOP, "top", "at the top" {
     "description": Text, "none", "one sentence that describes the scenario";
-    "seeds": AnyOf(&[Whole("number", 1, MAX_SEEDS), Numbers]), "10", "number of runs, which use the seeds 1, 2, 3, ...; or a list of the seeds to use";
+    "seeds": AnyOf(&[Whole("number", 1, MAX_SEEDS), Numbers]), "10", "number of runs, with the seeds 1, 2, 3, ...; or a list with the seed of each run";
     "limit": Time, "10000 s", "virtual time at which each run ends; required if a flow has no `size`";
     "interval": Time, "100 ms", "interval between the points of time series";
     "network": Table("network"), "", "the network";
     "flow": Tables("flow"), "", "the connections whose results are reported";
-    "traffic": Tables("traffic"), "none", "traffic in the background, whose results are not reported";
+    "traffic": Tables("traffic"), "none", "background traffic; its results are not reported";
 }}
 
 section! { NETWORK, "network", "`[network]`" {
     "topology": Choice(&["simple", "dumbbell", "parking-lot", "two-path", "graph"]), "", "shape of the network";
     "ip": Choice(&["v4", "v6"]), "`v4`", "IP version, which determines the size of the headers";
     "link": Table("link"), "", "for `simple`, the only link; for `dumbbell`, the link that all flows share";
-    "pairs": from_1(MAX_PAIRS), "2", "for `dumbbell`, number of clients, which is also the number of servers";
+    "pairs": from_1(MAX_PAIRS), "2", "for `dumbbell`, number of pairs of a client and a server";
     "access": Table("link"), "1 Gb/s, 10 ms", "for `dumbbell` and `parking-lot`, the link between each host and its router";
     "links": Tables("link"), "", "for `parking-lot`, the links between routers; for `two-path`, the links of the two paths; for `graph`, all links, with `from` and `to`";
     "node": Tables("node"), "", "for `graph`, the nodes of the network";
@@ -79,12 +79,12 @@ section! { NODE, "node", "`[[network.node]]`" {
 
 section! { LINK, "link", "`[network.link]`, `[network.access]`, `[[network.links]]`, and `back` in each" {
     "rate": Rate, "", "bit rate of the link; required unless there is a `trace`";
-    "trace": Path, "none", "file in Mahimahi's format, which replaces `rate`; the path is relative to this file. Each line is a time in milliseconds at which 1,504 bytes may leave. The trace repeats at its end";
+    "trace": Path, "none", "file in Mahimahi's format, used instead of `rate`; the path is relative to the scenario's file. Each line is a time in milliseconds at which 1,504 bytes may leave. The trace repeats at its end";
     "delay": Time, "", "propagation delay in one direction";
-    "loss": AnyOf(&[Percentage, Table("loss")]), "0 %", "share of the packets that the link loses, independently of each other; a table also permits loss in bursts and loss that depends on the packet size";
+    "loss": AnyOf(&[Percentage, Table("loss")]), "0 %", "share of the packets that the link loses at random; a table also permits loss in bursts, and loss that depends on the packet size";
     "queue": AnyOf(&[Packets, Size, Table("queue")]), "1000 packets", "limit of a drop-tail queue in front of the link; a table selects another kind of queue";
     "mtu": bytes(68, 65_535), "1500", "size of the largest IP packet";
-    "framing": Choice(&["none", "ppp", "ethernet", "ethernet-line"]), "`none`", "framing around each IP packet, whose bytes count for rates, queues in bytes and bit errors; `ethernet-line` includes the preamble and the gap between frames";
+    "framing": Choice(&["none", "ppp", "ethernet", "ethernet-line"]), "`none`", "framing around each IP packet; its bytes count in rates, in queue lengths in bytes and for bit errors; `ethernet-line` includes the preamble and the gap between frames";
     "jitter": Time, "0 s", "maximum random delay that is added to each packet, so that packets can overtake each other";
     "duplicate": Percentage, "0 %", "share of the packets that arrive twice";
     "reorder": Percentage, "0 %", "share of the packets that are delayed by `reorder_by`";
@@ -123,8 +123,8 @@ section! { FLOW, "flow", "`[[flow]]`" {
     "name": Name, "protocol and controller", "name of the flow in results; must be unique";
     "count": from_1(MAX_FLOWS as u64), "1", "number of identical connections of this flow";
     "pair": from_1(MAX_FLOWS as u64), "in turn", "number of the pair whose client and server the connection uses";
-    "from": Name, "by `pair`", "name of the client node, which opens the connection, and which sends the data of bulk transfers, `streams` and `call`";
-    "to": Name, "by `pair`", "name of the server node, which sends responses";
+    "from": Name, "by `pair`", "name of the client node. It opens the connection, and sends the data of bulk transfers, `streams` and `call`";
+    "to": Name, "by `pair`", "name of the server node. It sends responses";
     "protocol": Choice(&["quic", "tcp"]), "`quic`", "transport protocol";
     "controller": Choice(&["newreno", "cubic", "bbr", "bic", "vegas", "westwood", "gquic-cubic", "lia", "olia"]), "`cubic`", "congestion control algorithm of both ends; `lia` and `olia` couple the paths of a QUIC connection";
     "application": Choice(&["bulk", "requests", "streams", "page", "video", "call"]), "`bulk`", "what each connection carries: a single transfer (`bulk`), or the application that the table with this name describes";
@@ -159,7 +159,7 @@ section! { QUIC, "quic", "`[flow.quic]`" {
 
 section! { TCP, "tcp", "`[flow.tcp]`" {
     "initial_window": Whole("number of segments", 1, 10_000), "10", "initial congestion window";
-    "mss": bytes(64, 65_495), "largest that fits every link", "maximum segment size, which includes TCP options but no headers";
+    "mss": bytes(64, 65_495), "largest that fits every link", "maximum segment size, with TCP options but without headers";
     "sack": Boolean, "true", "selective acknowledgements";
     "timestamps": Boolean, "true", "timestamps";
     "window_scaling": Boolean, "true", "if `true`, window scaling permits windows above 65,535 bytes";
@@ -170,7 +170,7 @@ section! { TCP, "tcp", "`[flow.tcp]`" {
     "delayed_ack": Time, "40 ms", "maximum delay of an acknowledgement";
     "window": Size, "by the network, 1 to 128 MiB", "maximum receive window, and maximum amount of unacknowledged data";
     "fast_open": Boolean, "false", "if `true`, the SYN carries data, with a cookie from an earlier connection (RFC 7413)";
-    "tls": Table("tls"), "no TLS", "options of TLS, which runs on top of the TCP connection";
+    "tls": Table("tls"), "no TLS", "options of TLS over the TCP connection";
 }}
 
 section! { TLS, "tls", "`[flow.tcp.tls]`" {
@@ -187,7 +187,7 @@ section! { TRAFFIC, "traffic", "`[[traffic]]`" {
     "pair": from_1(MAX_FLOWS as u64), "in turn", "number of the pair whose client and server the connection uses";
     "from": Name, "by `pair`", "name of the host that sends";
     "to": Name, "by `pair`", "name of the host that receives";
-    "rate": Rate, "", "rate of the payload: while the source sends (`on-off`), or of each short flow";
+    "rate": Rate, "", "rate of the payload while the source sends (`on-off`), or rate of each flow (`short-flows`)";
     "datagram": bytes(1, 65_487), "1200", "payload of each datagram";
     "start": Time, "0 s", "time at which the traffic starts";
     "stop": Time, "never", "time at which the traffic stops";

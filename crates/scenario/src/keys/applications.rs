@@ -31,7 +31,7 @@ section! { OBJECT, "object", "`[[flow.page.object]]`" {
 
 section! { VIDEO, "video", "`[flow.video]`, with `application = \"video\"`" {
     "rate": Rate, "", "bit rate of the video";
-    "length": Time, "", "playing time of the video, which is rounded up to whole segments";
+    "length": Time, "", "playing time of the video, rounded up to whole segments";
     "segment": Time, "2 s", "playing time of each segment";
     "buffer": Time, "4 s", "playing time that must be in the buffer before the video starts, and before it continues after a stall";
     "ahead": Time, "30 s", "maximum playing time in the buffer";
