@@ -56,10 +56,10 @@ fn tables(all: &[Measured]) -> [(&'static str, Table); 3] {
     };
     let mut transfers = Table::new([
         Column::text("transfer"),
-        Column::text("by"),
+        Column::text("simulated protocol"),
         Column::number("CPU time"),
-        Column::number("events/s"),
-        Column::number("ns-3's time / this"),
+        Column::number("events per second of CPU time"),
+        Column::number("CPU time of ns-3 divided by this CPU time"),
     ]);
     for one in all.iter().filter(|one| one.case.kind == Kind::Transfer) {
         transfers.row([
@@ -72,11 +72,11 @@ fn tables(all: &[Measured]) -> [(&'static str, Table); 3] {
     }
     let mut flows = Table::new([
         Column::text("flows"),
-        Column::text("by"),
+        Column::text("simulated protocol"),
         Column::number("CPU time"),
-        Column::number("events/s"),
-        Column::number("an event"),
-        Column::number("memory of a flow"),
+        Column::number("events per second of CPU time"),
+        Column::number("CPU time per event"),
+        Column::number("memory per flow"),
     ]);
     for one in all.iter().filter(|one| one.case.kind == Kind::Flows) {
         let memory = mean(one, |run| {
@@ -93,11 +93,11 @@ fn tables(all: &[Measured]) -> [(&'static str, Table); 3] {
     }
     let mut grid = Table::new([
         Column::text("point of the grid"),
-        Column::number("QUIC"),
-        Column::number("TCP"),
-        Column::number("ns-3 TCP"),
-        Column::number("ns-3 / QUIC"),
-        Column::number("ns-3 / TCP"),
+        Column::number("CPU time, QUIC"),
+        Column::number("CPU time, TCP"),
+        Column::number("CPU time, ns-3 TCP"),
+        Column::number("CPU time of ns-3 divided by that of QUIC"),
+        Column::number("CPU time of ns-3 divided by that of TCP"),
     ]);
     for case in kind(Kind::Grid) {
         let time = |stack| shown(of(all, case, stack).and_then(cpu), number::seconds);
@@ -111,9 +111,9 @@ fn tables(all: &[Measured]) -> [(&'static str, Table); 3] {
         ]);
     }
     [
-        ("Seconds of CPU time of a run, and events a second:", transfers),
-        ("Many flows in one run, until the limit:", flows),
-        ("Points of the grid of the nsQUIC thesis:", grid),
+        ("Simulations of one transfer:", transfers),
+        ("Simulations of many flows, each for the given virtual time:", flows),
+        ("Simulations of single points of the grid of the nsQUIC thesis:", grid),
     ]
 }
 
@@ -127,7 +127,7 @@ pub(crate) fn plain(all: &[Measured]) -> Result<String> {
 
 pub(crate) fn markdown(all: &[Measured]) -> Result<String> {
     let mut text = format!(
-        "On {}; means of {} runs with 95 % intervals, in rounds; all with CUBIC.\n",
+        "Measured on {}. Cells have means of {} runs with 95 % intervals. The runs were made in rounds. All flows use CUBIC.\n",
         Machine::read()?,
         all.iter().map(|one| one.runs.len()).max().unwrap_or(0)
     );
