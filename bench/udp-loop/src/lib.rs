@@ -40,8 +40,7 @@ pub trait Stack {
     fn connect(&mut self, resume: bool) -> Result<u64>;
     /// Processes a datagram, and drops an invalid one. If the datagram is for another connection
     /// than the previous one, the stack should first send what the previous connection has to send.
-    /// If it processed all datagrams before it sent anything, the two endpoints would only run
-    /// alternately.
+    /// Otherwise, the two endpoints would take turns instead of running at the same time.
     fn handle_datagram(&mut self, datagram: &mut [u8], from: SocketAddr, io: &Shared)
     -> Result<()>;
     /// Returns the time of the next timeout, or `None` without a timeout.

@@ -2,8 +2,8 @@
 //! takes time.
 //!
 //! Tracepoints in the kernel count the calls. A queueing discipline on the interface counts the
-//! datagrams. It counts a buffer of several datagrams as that many datagrams, which no other
-//! counter of the kernel does.
+//! datagrams. It counts each datagram in a buffer of several datagrams. No other counter of the
+//! kernel does this.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;

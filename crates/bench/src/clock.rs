@@ -2,9 +2,9 @@
 //!
 //! * CPU time is a lower bound. A process with `n` CPUs cannot use more than `n` seconds of CPU
 //!   time per second of work.
-//! * The counters of the receiver's interfaces are another lower bound: between two readings at
-//!   which bytes were still arriving, the work was in progress. If other processes use the
-//!   interface, too, this bound can only raise a doubt.
+//! * The counters of the receiver's interfaces give another lower bound. The time between two reads
+//!   of the counters counts as work if bytes were still arriving at both. If other processes use
+//!   the interface, too, this bound can only raise a doubt.
 //! * The lifetime of the client's process, minus that of a client that fetches one byte, is about
 //!   the duration of the work.
 //!
@@ -64,8 +64,8 @@ impl Passage {
         self.note(now.saturating_sub(before), bytes, asked, Instant::now());
     }
 
-    /// Records a reading of the counters. `asked` and `told` are the times before and after the
-    /// counters were read.
+    /// Records values of the counters. `asked` and `told` are the times before and after they were
+    /// read.
     fn note(&mut self, came: u64, bytes: u64, asked: Instant, told: Instant) {
         // Handshakes and traffic of other processes are smaller than this.
         if came >= bytes / 50 && self.first.is_none() {
@@ -164,7 +164,7 @@ pub(crate) fn check(
     let passage = seen
         .passage
         .filter(|_| seen.alone)
-        .map(|seconds| (seconds, 0.0, "the bytes of the transfer arrived for"));
+        .map(|seconds| (seconds, 0.0, "bytes of the transfer kept arriving for"));
     let cpu = |cpu: Option<Computed>, whose| cpu.map(|cpu| (cpu.work, SLACK.max(cpu.start), whose));
     let bounds = [
         passage,
@@ -178,7 +178,7 @@ pub(crate) fn check(
     }
     if let Some(seconds) = seen.passage.filter(|seconds| work < 0.95 * seconds) {
         return Ok(Some(format!(
-            "the client reports {claim}, but the bytes of the transfer arrived for {}",
+            "the client reports {claim}, but bytes of the transfer kept arriving for {}",
             shown(seconds)
         )));
     }
@@ -194,7 +194,7 @@ pub(crate) fn check(
     let known = matches!(what, Workload::Resumed).then_some(size.seconds).unwrap_or(0.0);
     Ok((left > allowed + known).then(|| {
         let (process, start) = (shown(seen.process), shown(probe));
-        format!("the client reports {claim}, but the client process took {process}, of which only {start} are needed for a transfer of 1 byte")
+        format!("the client reports {claim}, but the client process ran for {process}, and a transfer of 1 byte takes only {start}")
     }))
 }
 

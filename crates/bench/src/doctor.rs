@@ -16,8 +16,8 @@ use crate::counters::Cpus;
 const BUFFER: u64 = 4 << 20;
 /// Time for which the doctor observes the machine.
 const WATCHED: Duration = Duration::from_secs(1);
-/// Smallest share of CPU time that is a finding if the hypervisor takes it, from 0 to 1. `LOAD` is
-/// the same for other programs.
+/// Share of CPU time, from 0 to 1. If the hypervisor takes at least this share, the doctor reports
+/// a finding. `LOAD` is the limit for other programs.
 const STEAL: f64 = 0.01;
 const LOAD: f64 = 0.05;
 

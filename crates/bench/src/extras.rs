@@ -1,5 +1,5 @@
-//! Extra recordings that slow programs down. They are made in additional attempts that run after
-//! all others and whose figures do not count.
+//! Extra recordings that slow programs down. They are made in additional attempts after all others.
+//! The figures of these attempts do not count.
 
 use serde::{Deserialize, Serialize};
 
@@ -64,7 +64,8 @@ impl Extras {
         self.profile || self.flamegraph || self.perf_data
     }
 
-    /// Returns the purposes of the additional turns that each cell gets.
+    /// Returns why each cell is measured again for extra recordings: to write files, to take
+    /// samples, or both.
     #[must_use]
     pub fn purposes(self) -> Vec<Purpose> {
         let files = self.of(Purpose::Files) != Extras::default();

@@ -10,8 +10,8 @@ use equic_net::{Chance, Link, Queue};
 use crate::BenchError;
 use crate::sweep::{bytes, rate};
 
-/// Rate in bytes per second below which a transfer counts as stalled, unless the path is slow
-/// itself.
+/// Rate in bytes per second below which a transfer counts as stalled, unless the path itself is
+/// slow.
 const LEAST_RATE: f64 = 5e6;
 /// A transfer may be slower than the path by this factor before it counts as stalled.
 const SLACK: f64 = 4.0;

@@ -1,5 +1,5 @@
-//! Measures what a client costs before its first request, by a client that fetches one byte from
-//! the same server.
+//! Measures the cost of a client before its first request. The probe is a client that fetches one
+//! byte from the same server.
 //!
 //! A process uses CPU time for its start, its handshake and its end. This time does not depend on
 //! the number of bytes, and differs between stacks. The runner measures it and subtracts it: for

@@ -195,8 +195,8 @@ impl Registry {
     }
 
     /// Returns the implementations with these names, or the whole list if there are no names.
-    /// `tier1`, `tier2` and `all` stand for several implementations of the list. A name that a list
-    /// in a file does not have is looked up in the built-in list.
+    /// `tier1`, `tier2` and `all` stand for several implementations of the list. If a list from a
+    /// file has no such name, the built-in list is searched.
     ///
     /// # Errors
     /// [`BenchError::Unknown`].

@@ -57,7 +57,7 @@ pub enum Event<'a> {
 }
 
 impl Runner<'_> {
-    /// Runs every turn that the existing records do not show as over. Returns all records.
+    /// Runs every turn that is not over according to the existing records. Returns all records.
     ///
     /// # Errors
     /// [`BenchError::Write`]: a record cannot be written. Earlier records are kept.

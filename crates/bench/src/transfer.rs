@@ -282,7 +282,10 @@ fn listening(context: &CellContext<'_>, server: &mut Endpoint, port: u16) -> Res
             return Ok(());
         }
         if Instant::now() >= deadline {
-            return failed(Failure::Start, format!("the server did not listen in {BEGINNING:?}"));
+            return failed(
+                Failure::Start,
+                format!("the server did not listen within {BEGINNING:?}"),
+            );
         }
         std::thread::sleep(LOOK);
     }

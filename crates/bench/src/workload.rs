@@ -1,5 +1,5 @@
-//! Workloads, with the client's arguments, the check of its answer, and the figure that is computed
-//! from it.
+//! Defines workloads: the client's arguments, the check of its answer, and the figure that is
+//! computed from the answer.
 
 use equic_report::number;
 use serde::{Deserialize, Serialize};
@@ -356,7 +356,7 @@ impl Workload {
 }
 
 /// Checks the durations of exchanges. The exchanges ran one after the other, and half of them took
-/// the median or longer, which gives a lower bound of the total time.
+/// the median or longer. This gives a lower bound of the total time.
 fn latency(answer: &Answer) -> Result<(), (Failure, String)> {
     let Some(Latency { unloaded, loaded, bulk_bytes }) = answer.latency else {
         let why = "the client does not report the durations of exchanges".to_owned();

@@ -19,8 +19,8 @@ impl Envelope {
         Ok(Envelope { created: created()?, machine: Machine::read()? })
     }
 
-    /// Wraps the result `data` in a report with the time and machine of this envelope, the command
-    /// line of this process, and the name of the schema of `data`.
+    /// Wraps the result `data` in a report. The report has the time and machine of this envelope,
+    /// the command line of this process, and the name of the schema of `data`.
     pub fn report<T: Serialize>(self, schema: &str, data: T) -> Result<Report<T>> {
         let Envelope { created, machine } = self;
         Ok(Report { schema: schema.parse()?, created, machine, command: command(), data })

@@ -65,8 +65,8 @@ impl Handshake {
         }
     }
 
-    /// Returns `true` if the attempt may still be in progress, and if the packet's Destination
-    /// Connection ID belongs to the attempt or can be added to it.
+    /// Returns `true` if a packet may belong to the attempt: the attempt may still be in progress,
+    /// and it has the packet's Destination Connection ID or has room for it.
     pub(super) fn has_place(
         &self,
         opening: &Opening,

@@ -13,9 +13,8 @@ use equic_wire::packet::LongInvariant;
 /// Maximum number of datagrams in a batch.
 const MOST: usize = 128;
 
-/// Returns the first datagram of a batch, whose verdict then applies to all datagrams of the batch.
-/// Returns `None` if the batch has too many datagrams, or if the verdict on the first datagram does
-/// not apply to another one.
+/// Returns the first datagram of a batch if the verdict on it applies to all datagrams of the
+/// batch. Otherwise returns `None`. Also returns `None` if the batch has too many datagrams.
 pub(super) fn take_apart<'a>(
     datagram: &Datagram<'a>,
     segment: usize,

@@ -74,9 +74,9 @@ pub struct Datagram<'a> {
 pub enum Frame<'a> {
     /// A packet that the gateway does not judge, because it is not UDP over IP.
     Foreign,
-    /// A packet in which the host may find a UDP header that the gateway cannot find. The UDP
-    /// header may follow too many VLAN tags or IPv6 extension headers, or be in an IPv6 jumbogram,
-    /// or appear only after the reassembly of fragments.
+    /// A packet in which the host may find a UDP header that the gateway cannot find. The packet
+    /// may have too many VLAN tags or IPv6 extension headers, or be an IPv6 jumbogram. The UDP
+    /// header may also appear only after the reassembly of fragments.
     DeepHeaders,
     /// An IP fragment after the first one. It has no UDP header.
     LaterFragment(LaterFragment),

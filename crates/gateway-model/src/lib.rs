@@ -3,8 +3,8 @@
 //! It has no I/O, no clock and no BPF. A [`Model`] takes a frame and the time, and returns what the
 //! XDP program must do with the frame. The model was written from the specification, and it parses
 //! QUIC headers with `equic_wire`. The tests in `tests/` and the fuzz targets compare the XDP
-//! program with the model, because the two share no code and therefore hardly the same mistakes. A
-//! running gateway does not use the model.
+//! program with the model. The two share no code, so they hardly share mistakes. A running gateway
+//! does not use the model.
 //!
 //! Start at [`Model::judge`]. The modules, with the sections of policy.md that they implement:
 //!

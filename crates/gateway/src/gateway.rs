@@ -249,8 +249,8 @@ impl Gateway {
 
     fn generic_link(&self, interface: &str, ifindex: u32) -> Result<OwnedFd> {
         if u32::from(self.control.maps().load.flags) & abi::EQUIC_LOAD_READS_KERNEL == 0 {
-            let why = "the program would run in generic mode, where kernel lockdown (`confidentiality`) keeps it from \
-                       finding the datagrams in a packet that consists of several: use native mode";
+            let why = "in generic mode, a packet can contain several datagrams. Kernel lockdown (`confidentiality`) \
+                       hides from the program where each datagram begins: use native mode";
             return Err(Error::LinkRefused {
                 interface: interface.to_owned(),
                 why: why.to_owned(),

@@ -23,10 +23,10 @@ impl Control {
     /// Loads the XDP program once more, without attaching it, and copies this gateway's state.
     ///
     /// Services and the connection counts of all servers are copied now. A source's state, prefixes
-    /// and handshakes are copied when the copy first judges a packet of that source, because the
-    /// tables can be large and few of their entries are needed. The copy's clock shows the present
-    /// time, and changes only with `Gateway::set_clock`. The copy reads the lists of this gateway
-    /// and cannot change them.
+    /// and handshakes are copied when the copy first judges a packet of that source. The reason is
+    /// that the tables can be large, and few of their entries are needed. The copy's clock shows
+    /// the present time, and changes only with `Gateway::set_clock`. The copy reads the lists of
+    /// this gateway and cannot change them.
     ///
     /// # Errors
     /// Returns the errors of [`Gateway::load`], and those of reading the maps.

@@ -365,8 +365,8 @@ fn new_ids(trace: &Trace) -> Checked {
 }
 
 /// Checks multipath (RFC 10069). There must be two paths, each from a different address of the
-/// client, with packets in both directions, acknowledgements for each path, and a share of the file
-/// on each path.
+/// client. Each path must have packets in both directions, acknowledgements, and a share of the
+/// file.
 fn several_paths(trace: &Trace) -> Checked {
     let contents = |way| trace.going(way).filter_map(|seen| Some((seen, seen.content.as_ref()?)));
     let mut bytes: BTreeMap<u32, usize> = BTreeMap::new();

@@ -179,8 +179,8 @@ impl Registry {
     }
 
     /// Returns the implementations with these names that support `role`. If there are no names,
-    /// selects from the whole list. A name that a list in a file does not have is looked up in the
-    /// built-in list.
+    /// selects from the whole list. If a list from a file has no such name, the built-in list is
+    /// searched.
     ///
     /// # Errors
     /// A name is unknown.

@@ -1,9 +1,10 @@
-//! Measures the cost of reading a gateway whose tables are full: `make bench-reading`.
+//! Measures how long it takes to read the state of a gateway with full tables: `make
+//! bench-reading`.
 //!
-//! Measures milliseconds per reading. `equic gateway watch` reads once per second, and the metrics
-//! once per scrape. Readings of all kinds are interleaved. BPF_PROG_TEST_RUN fills the tables, and
-//! nothing is attached. Everything is measured twice: with empty deny and allow lists, and with a
-//! million entries.
+//! Measures milliseconds per read. `equic gateway watch` reads the state once per second, and the
+//! metrics once per scrape. Reads of all kinds are interleaved. BPF_PROG_TEST_RUN fills the tables,
+//! and nothing is attached. Everything is measured twice: with empty deny and allow lists, and with
+//! a million entries.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -99,7 +100,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Measures every kind of reading once per round, over several rounds. Returns the results as text.
+/// Measures every kind of read once per round, over several rounds. Returns the results as text.
 fn measured(control: &Control, title: &str) -> Result<String> {
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); READINGS.len()];
     for _ in 0..ROUNDS {

@@ -139,7 +139,7 @@ impl<W: io::Write + Send> Sink for JsonLines<W> {
     }
 }
 
-/// The start of a load, on the process's clock and on CLOCK_MONOTONIC.
+/// Time at which a load began, on the process's clock and on CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     start: Instant,

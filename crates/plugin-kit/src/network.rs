@@ -21,12 +21,12 @@ use thiserror::Error;
 /// Maximum size of a datagram that an end may send, in bytes.
 const LARGEST: usize = 1500;
 
-/// Maximum number of datagrams that an end sends at once, as one message to the operating system
-/// could contain.
+/// Maximum number of datagrams that an end sends at once, as in one buffer of a socket with
+/// segmentation offload.
 const TOGETHER: usize = 44;
 
-/// Maximum number of consecutive steps of the simulation in which time does not advance, or in
-/// which a timer expires less than [`TINY`] after the previous step. More steps are an error.
+/// Maximum number of consecutive steps of the simulation in which time hardly advances: not at all,
+/// or a timer expires less than [`TINY`] after the previous step. More steps are an error.
 const STILL: u32 = 10_000;
 const TINY: Duration = Duration::from_micros(1);
 
@@ -553,8 +553,8 @@ impl Network {
         Stuck { after: self.elapsed(), why }
     }
 
-    /// Sends all pending datagrams, and then advances the time to the next event, which is the
-    /// arrival of a datagram or a timer, but not beyond `end`.
+    /// Sends all pending datagrams, and then advances the time to the next event, but not beyond
+    /// `end`. An event is the arrival of a datagram or the expiry of a timer.
     fn step(&mut self, end: Timestamp) -> Result<(), Stuck> {
         self.transmit(End::Client);
         self.transmit(End::Server);
@@ -590,7 +590,8 @@ impl Network {
         Ok(())
     }
 
-    /// Sends the pending datagrams of an end, in groups like the messages to an operating system.
+    /// Sends the pending datagrams of an end, in groups as a socket passes them to the operating
+    /// system.
     fn transmit(&mut self, from: End) {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.resize(TOGETHER * LARGEST, 0);

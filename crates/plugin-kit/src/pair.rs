@@ -169,7 +169,7 @@ impl Pair {
     }
 
     /// Connects a client that accepts plugins to a server that declares the plugin exchange but
-    /// does not run it, so that a test can send the server's frames itself.
+    /// does not run it. A test can then send the server's frames itself.
     ///
     /// # Errors
     /// Those of [`Pair::connect`].

@@ -29,8 +29,8 @@ pub(crate) const MEMORY: RangeInclusive<u64> = 16 << 10..=16 << 20;
 const MAX_OPERATIONS: usize = 32;
 /// Maximum number of frame types that a plugin defines.
 const MAX_FRAMES: usize = 8;
-/// Maximum number of operations that a plugin provides to other plugins, and of other plugins'
-/// operations that it calls.
+/// Maximum number of operations that a plugin provides to other plugins. Also the maximum number of
+/// other plugins' operations that a plugin calls.
 const MAX_PROVIDED: usize = 16;
 /// Maximum number of 8-byte inputs, and of 8-byte outputs, of an operation that a plugin provides.
 pub(crate) const MAX_WORDS: usize = 8;
@@ -113,8 +113,8 @@ pub enum Unfit {
     /// The field cannot be set.
     #[error("names {0}, which cannot be set")]
     ReadOnly(String),
-    /// The operation exists once for each frame type and the entry names none, or the entry names a
-    /// frame type for an operation without frame types.
+    /// The entry has no frame type although the operation exists once for each frame type, or has
+    /// one although the operation does not.
     #[error(
         "of the operation {0} is invalid: `frame` is required for operations that exist for each frame type, and not permitted for all others"
     )]

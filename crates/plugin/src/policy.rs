@@ -372,7 +372,7 @@ pub enum Refusal {
     },
     /// The signed tree head in the plugin's log proof is older than the policy permits.
     #[error(
-        "the plugin's log proof is for the log's head at Unix time {time}, but the policy requires {since} or later: `equic plugin log staple` creates a new proof"
+        "the plugin's log proof is too old: it is from Unix time {time}, but the policy requires {since} or later: `equic plugin log staple` creates a new proof"
     )]
     OldProof {
         /// Time of the tree head, in seconds since the Unix epoch.

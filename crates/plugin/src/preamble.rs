@@ -10,8 +10,8 @@ use crate::transparency::staple_length;
 /// The first eight bytes of a bundle. The last of these bytes is the version of the format.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89QPLUG\n\x01";
 /// Size of a bundle's header, in bytes: the magic bytes (8), the length of the manifest (2), the
-/// length of the object (4), a flag for the signature (1), and a byte for the staple (the proof
-/// that a log contains the bundle). That last byte is 0 without a staple, otherwise 1 plus the
+/// length of the object (4), a flag for the signature (1), and a byte for the staple. A staple is
+/// the proof that a log contains the bundle. Its byte is 0 without a staple, otherwise 1 plus the
 /// number of hashes in the staple.
 pub(crate) const HEADER: usize = 16;
 

@@ -8,8 +8,7 @@ use equic_sim::{
 
 use crate::model::{Flow, Link, Protocol, Route, Scenario, Topology, Traffic, TrafficKind};
 
-/// Smallest UDP payload that a path must be able to carry, so that QUIC works, in bytes (RFC 9000
-/// s.14).
+/// Smallest UDP payload, in bytes, that a path must carry so that QUIC works (RFC 9000 s.14).
 const LEAST_DATAGRAM: u32 = 1_200;
 
 /// Overhead of a packet with one DATAGRAM frame, in bytes: short header, longest connection ID,
@@ -260,8 +259,8 @@ fn between(
     }
 }
 
-/// Returns every link direction in the scenario description. The access links, which are all alike,
-/// count as one.
+/// Returns every link direction in the scenario description. The access links are all alike and
+/// count as one link.
 fn directions(topology: &Topology) -> Vec<&Direction> {
     let links: Vec<&Link> = match topology {
         Topology::Simple(link) => vec![&**link],

@@ -130,7 +130,7 @@ pub struct Sweep {
     /// Directory for the results
     #[arg(long, value_name = "DIR", required_unless_present = "schema")]
     pub out: Option<PathBuf>,
-    /// Make only a share of the runs: part I of N, counted from 1
+    /// Run only one part of the runs: part I of N, counted from 1
     #[arg(long, value_name = "I/N", value_parser = shard, default_value = "1/1")]
     pub shard: Shard,
     /// Number of runs in parallel [default: one per CPU]
@@ -162,7 +162,7 @@ fn shard(text: &str) -> Result<Shard, String> {
     });
     parts
         .filter(|shard| 0 < shard.index && shard.index <= shard.count && shard.count <= MAX_SHARDS)
-        .ok_or_else(|| format!("write the part as, for example, 3/8, with 1 to {MAX_SHARDS} parts"))
+        .ok_or_else(|| format!("not a part such as 3/8 (part 3 of 8, at most {MAX_SHARDS} parts)"))
 }
 
 /// Join the results of the parts of a sweep. The result is identical to that of one sweep of all

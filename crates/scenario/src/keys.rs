@@ -59,7 +59,7 @@ section! { TOP, "top", "at the top" {
     "interval": Time, "100 ms", "interval between the points of time series";
     "network": Table("network"), "", "the network";
     "flow": Tables("flow"), "", "the connections whose results are reported";
-    "traffic": Tables("traffic"), "none", "background traffic; its results are not reported";
+    "traffic": Tables("traffic"), "none", "background traffic that shares the network with the flows";
 }}
 
 section! { NETWORK, "network", "`[network]`" {
@@ -84,7 +84,7 @@ section! { LINK, "link", "`[network.link]`, `[network.access]`, `[[network.links
     "loss": AnyOf(&[Percentage, Table("loss")]), "0 %", "share of the packets that the link loses at random; a table also permits loss in bursts, and loss that depends on the packet size";
     "queue": AnyOf(&[Packets, Size, Table("queue")]), "1000 packets", "limit of a drop-tail queue in front of the link; a table selects another kind of queue";
     "mtu": bytes(68, 65_535), "1500", "size of the largest IP packet";
-    "framing": Choice(&["none", "ppp", "ethernet", "ethernet-line"]), "`none`", "framing around each IP packet; its bytes count in rates, in queue lengths in bytes and for bit errors; `ethernet-line` includes the preamble and the gap between frames";
+    "framing": Choice(&["none", "ppp", "ethernet", "ethernet-line"]), "`none`", "framing around each IP packet; it counts for rates, bit errors and queues in bytes; `ethernet-line` includes the preamble and the gap between frames";
     "jitter": Time, "0 s", "maximum random delay that is added to each packet, so that packets can overtake each other";
     "duplicate": Percentage, "0 %", "share of the packets that arrive twice";
     "reorder": Percentage, "0 %", "share of the packets that are delayed by `reorder_by`";
@@ -122,9 +122,9 @@ section! { QUEUE, "queue", "`queue` as a table" {
 section! { FLOW, "flow", "`[[flow]]`" {
     "name": Name, "protocol and controller", "name of the flow in results; must be unique";
     "count": from_1(MAX_FLOWS as u64), "1", "number of identical connections of this flow";
-    "pair": from_1(MAX_FLOWS as u64), "in turn", "number of the pair whose client and server the connection uses";
-    "from": Name, "by `pair`", "name of the client node. It opens the connection, and sends the data of bulk transfers, `streams` and `call`";
-    "to": Name, "by `pair`", "name of the server node. It sends responses";
+    "pair": from_1(MAX_FLOWS as u64), "in turn", "number of the pair of hosts that the connection uses";
+    "from": Name, "by `pair`", "name of the client node; the client opens the connection, and sends the data of bulk transfers, `streams` and `call`";
+    "to": Name, "by `pair`", "name of the server node, which sends responses";
     "protocol": Choice(&["quic", "tcp"]), "`quic`", "transport protocol";
     "controller": Choice(&["newreno", "cubic", "bbr", "bic", "vegas", "westwood", "gquic-cubic", "lia", "olia"]), "`cubic`", "congestion control algorithm of both ends; `lia` and `olia` couple the paths of a QUIC connection";
     "application": Choice(&["bulk", "requests", "streams", "page", "video", "call"]), "`bulk`", "what each connection carries: a single transfer (`bulk`), or the application that the table with this name describes";
@@ -184,7 +184,7 @@ section! { TLS, "tls", "`[flow.tcp.tls]`" {
 section! { TRAFFIC, "traffic", "`[[traffic]]`" {
     "name": Name, "`kind`", "name of the flow in results; must be unique";
     "kind": Choice(&["on-off", "short-flows"]), "", "`on-off` sends UDP at a fixed rate, with pauses; `short-flows` starts flows at random times";
-    "pair": from_1(MAX_FLOWS as u64), "in turn", "number of the pair whose client and server the connection uses";
+    "pair": from_1(MAX_FLOWS as u64), "in turn", "number of the pair of hosts that the connection uses";
     "from": Name, "by `pair`", "name of the host that sends";
     "to": Name, "by `pair`", "name of the host that receives";
     "rate": Rate, "", "rate of the payload while the source sends (`on-off`), or rate of each flow (`short-flows`)";
@@ -193,7 +193,7 @@ section! { TRAFFIC, "traffic", "`[[traffic]]`" {
     "stop": Time, "never", "time at which the traffic stops";
     "on": Time, "1 s", "for `on-off`, duration of each sending period";
     "off": Time, "0 s", "for `on-off`, duration of each pause";
-    "random": Boolean, "false", "if `true`, `on` and `off` (or `size` of `short-flows`) are the means of exponential distributions";
+    "random": Boolean, "false", "if `true`, durations and sizes have exponential distributions with the means `on`, `off` and `size`";
     "per_second": Number, "", "for `short-flows`, mean number of flows that start in each second";
     "size": Size, "", "for `short-flows`, size of each flow; with `random` the mean size, with `most` the smallest size";
     "most": Size, "none", "for `short-flows`, size of the largest flow; with this key, sizes have a Pareto distribution";

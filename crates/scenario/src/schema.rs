@@ -179,8 +179,9 @@ fn axis(key: &Key) -> Value {
     list_of(&single.chain([reference("cell")]).collect::<Vec<_>>())
 }
 
-/// Returns, for each key of a scenario, a regular expression of the forms that the key has in
-/// `[grid]`, such as `network.link.rate` or `flow.2.size`, and the place of its schema.
+/// For each key of a scenario, returns a regular expression and the place of its schema. The
+/// expression matches the forms of the key in `[grid]`, such as `network.link.rate` or
+/// `flow.2.size`.
 fn key_patterns() -> Vec<(String, String, Key)> {
     let mut prefixes = BTreeMap::new();
     find_prefixes(&TOP, "", &mut Vec::new(), &mut prefixes);
@@ -197,7 +198,8 @@ fn key_patterns() -> Vec<(String, String, Key)> {
     patterns
 }
 
-/// Adds the prefix of the keys of a table, and of all tables inside it, by the kind of table.
+/// Adds the key prefix of a table, and those of all tables inside it. `prefixes` has the prefixes
+/// by the kind of table.
 fn find_prefixes(
     section: &Section,
     prefix: &str,

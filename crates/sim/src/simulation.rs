@@ -19,7 +19,7 @@ use crate::record::{Record, RecordError, Recorder, Recording};
 use crate::time::Time;
 use crate::topology::{NodeId, PortId, Routes, Topology, TopologyError};
 
-/// Number of events per source at one instant of virtual time, above which the run is considered
+/// If more events per source than this happen at one instant of virtual time, the run counts as
 /// stuck.
 const EVENTS_PER_SOURCE: u64 = 1_000;
 /// Number of events that are permitted at one instant in addition to [`EVENTS_PER_SOURCE`]. It is
@@ -41,8 +41,8 @@ pub enum End {
     Idle,
 }
 
-/// Error of a run in which virtual time does not advance, because an agent sets its timer to the
-/// present again and again, or sends without end.
+/// Error of a run in which virtual time does not advance. The cause is an agent that sends without
+/// end, or that sets its timer to the present again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stuck {
     /// Time at which the run is stuck.

@@ -1,6 +1,6 @@
 //! Verifiable connection IDs (`docs/retry.md` s.4). An ID consists of QUIC-LB's first byte, a
-//! server ID in clear or encrypted, a nonce, and a four-byte check value that only a holder of the
-//! key ring can compute.
+//! server ID in clear or encrypted, a nonce, and a check value of four bytes. Only a holder of the
+//! key ring can compute the check value.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -89,8 +89,8 @@ impl IdFormat {
         }
     }
 
-    /// Returns the same format, but with the last `bytes` bytes of the server ID encrypted, so that
-    /// an observer cannot use them to link IDs (RFC 9000 s.9.5). A load balancer that routes by
+    /// Returns the same format, but with the last `bytes` bytes of the server ID encrypted. An
+    /// observer then cannot use them to link IDs (RFC 9000 s.9.5). A load balancer that routes by
     /// these bytes needs the ring. Behind eQUIC's gateway, the first byte of the server ID must
     /// stay unencrypted: it is the server's slot, and the gateway sends stateless resets for IDs
     /// with the slot of a dead server.

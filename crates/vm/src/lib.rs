@@ -38,8 +38,8 @@
 //! ```
 //!
 //! To read the code, start at `program`. `op` and `decode` define the instructions, `check` the
-//! rules for programs, `interpret` the semantics, `jit` is the compiler, `elf` the loader,
-//! `sandbox` and `memory` are the program's memory, and `cache` keeps loaded programs.
+//! rules for programs, and `interpret` the semantics. `jit` is the compiler, and `elf` the loader.
+//! `sandbox` and `memory` are the program's memory. `cache` keeps loaded programs.
 
 #![deny(unsafe_code)]
 

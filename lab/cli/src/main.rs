@@ -71,7 +71,7 @@ enum Command {
     Sim(equic_scenario::command::Command),
     /// Create network namespaces, and load and attacks in them
     #[command(subcommand)]
-    Net(net::Command),
+    Net(Box<net::Command>),
     #[cfg(feature = "all")]
     /// Run a soak test: changes of state under floods, then checks
     Soak(soak::Args),
@@ -124,7 +124,7 @@ fn main() -> ExitCode {
         Command::Interop(args) => interop::run(&args),
         #[cfg(feature = "all")]
         Command::Sim(_) => sim::run(),
-        Command::Net(command) => net::run(command),
+        Command::Net(command) => net::run(*command),
         #[cfg(feature = "all")]
         Command::Soak(args) => soak::run(&args),
         #[cfg(feature = "all")]

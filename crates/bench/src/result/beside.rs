@@ -10,9 +10,9 @@ use super::summary::{Estimate, Row, Summary};
 /// Unit and factor with which ratios are shown.
 const TIMES: Scale = Scale { unit: "times", factor: 1.0, digits: 2 };
 
-/// Returns true if these rows, which share workload, protocol, path and settings, get this table:
-/// eQUIC and at least one other implementation were measured, each only with itself. If TCP was
-/// measured, they are compared with TCP instead.
+/// Returns true if these rows get this table. The rows share workload, protocol, path and settings.
+/// The table needs eQUIC and at least one other implementation, each measured only with itself. If
+/// TCP was measured, implementations are compared with TCP instead.
 pub(super) fn shows(rows: &[Row]) -> bool {
     let others = rows.iter().filter(|row| row.key.client != crate::registry::OURS);
     others.count() > 0 && rows.iter().all(|row| row.beside.is_some() && row.to_tcp.is_none())
@@ -84,8 +84,8 @@ fn both(estimate: Option<Estimate>, scale: Scale) -> [String; 2] {
     )
 }
 
-/// Returns a table of the settings in force at the client of each implementation in these tables,
-/// and of the UDP payload size that its sender used. Returns `None` if there is no such
+/// Returns a table with a row for each implementation in these tables: the settings in force at its
+/// client, and the UDP payload size that its sender used. Returns `None` if there is no such
 /// implementation.
 pub(super) fn effective(summary: &Summary) -> Option<Table> {
     let swept = |row: &Row| !row.key.point.is_empty();

@@ -4,8 +4,8 @@
 //! large enough to matter (at least 1 %). Unpaired samples are tested with the Mann-Whitney test,
 //! and the change is the median of all ratios of a new to an old figure (Hodges-Lehmann estimator).
 //! Rounds that ran interleaved on one machine are pairs. For these, the test is Wilcoxon's signed
-//! rank test, and the change is the median of the ratios within rounds, so that drift of the
-//! machine cancels out.
+//! rank test, and the change is the median of the ratios within rounds. Drift of the machine then
+//! cancels out.
 //!
 //! A cell has no difference if the 95 % interval of its change lies within a bound (5 %). That is
 //! the equivalence test by two one-sided tests, each at 2.5 %.
@@ -122,8 +122,8 @@ pub struct Compared {
     /// verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds_needed: Option<usize>,
-    /// True if the client's clock is doubted in at least half of the rounds of the old result, so
-    /// that the verdict depends on that clock.
+    /// True if the client's clock is doubted in at least half of the rounds of the old result. The
+    /// verdict then depends on that clock.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub old_clock_doubted: bool,
     /// True if the client's clock is doubted in at least half of the rounds of the new result.

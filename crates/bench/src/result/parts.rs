@@ -1,5 +1,5 @@
-//! Divides the CPU time of the scored runs by kind of work, in the proportions of the samples that
-//! an additional attempt took.
+//! Divides the CPU time of the measured attempts by kind of work. The proportions come from the
+//! samples of an additional attempt.
 
 use equic_report::table::{Cell, Column, Table};
 

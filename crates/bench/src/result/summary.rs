@@ -211,7 +211,7 @@ pub struct Marks {
     /// Reason for the first doubt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_doubt: Option<String>,
-    /// True if the clock is doubted of the client that [`Row::to_tcp`] compares with.
+    /// True if the clock of the client that [`Row::to_tcp`] compares with is doubted.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tcp_clock_doubted: bool,
     /// Rounds in which the server used CPU time without any client.
@@ -318,10 +318,10 @@ impl Row {
         sender.as_ref().map(|one| one.max_payload).filter(|bytes| *bytes > 0)
     }
 
-    /// Returns true if the figure depends on the client's clock, and this clock does not agree with
-    /// the runner's observations in at least half of the measured rounds. If there are fewer such
-    /// rounds, the process may have been slow for another reason, and the median does not depend on
-    /// them.
+    /// Returns true if the figure depends on the client's clock, and this clock is doubted in at
+    /// least half of the measured rounds: it does not agree with the runner's observations. If
+    /// there are fewer such rounds, the process may have been slow for another reason, and the
+    /// median does not depend on them.
     #[must_use]
     pub fn clock_is_doubted(&self) -> bool {
         self.marks.clock_doubted > 0 && 2 * self.marks.clock_doubted >= self.measured

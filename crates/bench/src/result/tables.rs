@@ -7,9 +7,9 @@ use super::beside;
 use super::show::{self, Scale};
 use super::summary::{Estimate, Row, Summary};
 
-/// Returns, for each combination of workload, protocol, path and settings, a matrix of clients and
-/// servers and a list of the pairs with all their figures. The division of CPU time and the
-/// failures follow.
+/// Returns two tables for each combination of workload, protocol, path and settings: a matrix of
+/// clients and servers, and a list of the pairs with all their figures. The division of CPU time
+/// and the failures follow.
 #[must_use]
 pub fn tables(summary: &Summary) -> Vec<Table> {
     let mut tables = matrices(summary);

@@ -126,7 +126,7 @@ fn await_reload(control: &Control, number: u64) -> Option<Reload> {
 
 pub(super) fn check(args: &Check) -> Result {
     let Some(file) = &args.file else {
-        return output::text(&format!("{:#}\n", equic_gateway::config_schema()));
+        return output::text(format!("{:#}\n", equic_gateway::config_schema()));
     };
     let mut read = Config::read(file);
     let replaced = match &mut read {

@@ -21,7 +21,7 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args) -> Result {
     if args.toml {
-        return output::text(&equic_gateway::example_service());
+        return output::text(equic_gateway::example_service());
     }
     if args.json {
         let settings: Vec<_> = SERVICE_SETTINGS.iter().map(row).collect();

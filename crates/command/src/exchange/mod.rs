@@ -142,8 +142,8 @@ fn extension(config: ExchangeConfig, lists: Lists, tell: Teller) -> Extension {
     Extension { parameters, hooks }
 }
 
-/// Returns the configuration of an exchange that offers the plugins `push`, and that accepts
-/// plugins of any author, with every capability class that a policy may grant to `anyone`.
+/// Returns the configuration of an exchange that offers the plugins `push` and accepts plugins of
+/// any author. It grants every capability class that a policy may grant to `anyone`.
 pub fn open_to_all(push: &[PathBuf]) -> Result<ExchangeConfig> {
     let mut config = ExchangeConfig::new(Bytecode::default());
     config.policy = Some(Policy::parse("anyone = [\"observe\", \"tune\", \"frames\"]")?);

@@ -19,13 +19,13 @@ use crate::part::{Part, Placement, now};
 
 /// Time between two polls of the processes' output.
 const LOOK: Duration = Duration::from_millis(50);
-/// Time in seconds between two readings of the server's and the gateway's counters.
+/// Interval in seconds at which the counters of the server and the gateway are read.
 const TICK: f64 = 0.5;
 /// Extra time in seconds for which clients and attackers are started. They are stopped explicitly
 /// before.
 const SPARE: f64 = 60.0;
-/// Time between two readings of the number of attackers' connections, of which the smaller one is
-/// used. Without the second reading, a connection that the server refuses after its handshake would
+/// The number of the attackers' connections is read twice, this time apart, and the smaller number
+/// counts. With a single read, a connection that the server refuses after its handshake would
 /// count.
 const MOMENT: Duration = Duration::from_millis(5);
 

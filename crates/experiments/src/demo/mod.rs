@@ -1,10 +1,10 @@
 //! `equic-lab demo`: two attacks on a real HTTP/3 server, each with different protections.
 //!
 //! The lab has a server, four legitimate clients, two attackers, and a host for newcomers. There
-//! are eight arms, that is, variants of the experiment (`arms::Arm`). In the first four, the
-//! clients run without an attack, then under attack without protection, with quotas in the server,
-//! and with the same quotas in the gateway. In the last four, newcomers connect without an attack,
-//! then under a flood of Initial packets from forged sources without protection, with Retry by the
+//! are eight arms, that is, variants of the experiment (`arms::Arm`). The first four have only the
+//! clients: without an attack, and under attack without protection, with quotas in the server, and
+//! with the same quotas in the gateway. The last four also have newcomers: without an attack, and
+//! under a flood of Initial packets from forged sources without protection, with Retry by the
 //! server, and with Retry by the gateway. `carry_out` runs all arms.
 //!
 //! * `args`: the options, and `plan`: the values derived from them. `commands`: the command lines

@@ -140,7 +140,7 @@ pub(super) struct Attack {
     pub peak_connections: Option<u64>,
 }
 
-/// Counts in the interval between two readings of the counters.
+/// Counts in the interval between two reads of the counters.
 #[derive(Serialize)]
 pub(super) struct Interval {
     pub from_s: f64,

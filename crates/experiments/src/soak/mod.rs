@@ -1,8 +1,8 @@
 //! `equic-lab soak`: endurance test of a gateway.
 //!
 //! The lab has servers that have joined a gateway, and clients with long-lived connections. During
-//! the test, servers are killed, a second gateway starts and stops, limits and lists change, the
-//! interface goes down and gets another MTU, and a flood from spoofed sources fills the tables. At
+//! the test, servers are killed, a second gateway starts and stops, and limits and lists change.
+//! The interface goes down and gets another MTU. A flood from spoofed sources fills the tables. At
 //! the end, the connections must have survived and nothing may be left behind. `Outcome` lists the
 //! checks.
 //!

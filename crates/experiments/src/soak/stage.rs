@@ -1,5 +1,5 @@
-//! The processes of the endurance test, and the disturbances: servers are killed, gateways start
-//! and stop, limits and lists change, the interface goes down and gets another MTU, and a flood
+//! The processes of the endurance test, and the disturbances. Servers are killed, gateways start
+//! and stop, and limits and lists change. The interface goes down and gets another MTU. A flood
 //! fills the tables all the time.
 
 use std::net::IpAddr;

@@ -35,7 +35,7 @@ pub fn loses_answers(interface: &str) -> bool {
     netlink::links().is_ok_and(|links| links.iter().any(veth))
 }
 
-/// State that is kept between two readings of the host's addresses.
+/// State that is kept from one read of the host's addresses to the next.
 #[derive(Debug, Default)]
 pub(super) struct LocalState {
     changes: Option<Changes>,

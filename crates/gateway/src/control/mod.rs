@@ -18,7 +18,7 @@
 //! * `refusals.rs`: reads the numbers of refused packets per source, as the evidence for bans;
 //! * `audit.rs`: a log of changes by other processes;
 //! * `report.rs`: the report of the process that manages the gateway;
-//! * `overview.rs`: readings that are cheap enough for every second;
+//! * `overview.rs`: figures that are cheap enough to read every second;
 //! * `events.rs`: sampled drops as they happen; `observer.rs`: reads them without consuming them;
 //! * `capture.rs`: copies of dropped packets.
 
@@ -117,7 +117,7 @@ struct State {
     swept: Swept,
     /// Time of the next walk through the deny and allow lists (monotonic nanoseconds).
     next_lists_ns: u64,
-    /// Copies of the key ring for servers at this process's socket.
+    /// Copies of the key ring that this process's socket gives to servers.
     served: Vec<Weak<ServedRing>>,
     /// Numbers of started and ended list changes when an unfinished change was last seen, and the
     /// time since which these numbers are the same (monotonic nanoseconds).

@@ -72,8 +72,8 @@ fn rank((source, state, count): &Row, by: SortBy) -> Rank {
 pub struct SourceRow {
     /// Prefix of the source. A single address is written without its length.
     pub source: String,
-    /// The service to which the source sends. For a source that has connections but has sent
-    /// nothing recently, the services for which these connections count.
+    /// The service to which the source sends. If the source has connections but has sent nothing
+    /// recently: the services for which these connections count.
     pub services: Vec<String>,
     /// Number of open connections, over all servers of the gateway and all services of the quota
     /// group.

@@ -1,8 +1,8 @@
 //! Finds servers that are known to be dead (docs/policy.md s.14). The XDP program answers packets
 //! of their clients with stateless resets.
 //!
-//! The process that manages the gateway watches the servers in its slots. A server that has lost
-//! its slot may still serve clients, because it was stopped for a long time or has left. It is
+//! The process that manages the gateway watches the servers in its slots. A server loses its slot
+//! if it was stopped for a long time or has left. It may still serve clients. It is therefore
 //! watched until its process has ended. Until then, none of its former slots counts as dead. A
 //! process that cannot be observed always counts as alive. Examples are processes of another pid
 //! namespace, and processes that /proc hides.

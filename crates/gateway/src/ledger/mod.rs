@@ -298,9 +298,9 @@ impl Ledger {
     }
 }
 
-/// Starts the heartbeat thread. The thread also checks that the ledger is still in its slot,
-/// because others may have assumed that the process was dead if it was stopped for longer than its
-/// lease. (For a ledger from a socket, the gateway checks that.)
+/// Starts the heartbeat thread. The thread also checks that the ledger is still in its slot. If the
+/// process was stopped for longer than its lease, others may have assumed that it was dead. (For a
+/// ledger from a socket, the gateway checks that.)
 fn heartbeat(core: &Arc<LedgerState>) -> Result<Periodic> {
     let core = Arc::clone(core);
     Periodic::start("equic-heartbeat", move || {

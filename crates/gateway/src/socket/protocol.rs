@@ -34,8 +34,8 @@ pub(crate) struct Request {
     pub(crate) listens: Option<SocketAddr>,
 }
 
-/// Flag of a server that makes its connection IDs with the gateway's keys. It is in the field in
-/// which the lower bits say how the server checks tokens.
+/// Flag of a server that makes its connection IDs with the gateway's keys. The lower bits of the
+/// same field say how the server checks tokens.
 const ISSUES_IDS: u32 = 4;
 
 /// Marks a message as a [`CountQuery`]. It is in the field in which a [`Request`] has its key

@@ -2,8 +2,8 @@
 //!
 //! The layout is the kernel's (kernel/bpf/ringbuf.c): a page with the consumer's position, a page
 //! with the producer's position, and then the data. The data is mapped twice in a row, so that no
-//! record is split at the end. A record consists of a length of 4 bytes, whose top bits mean "being
-//! written" and "discarded", 4 more bytes, and its payload, rounded up to 8 bytes.
+//! record is split at the end. A record consists of a length of 4 bytes, 4 more bytes, and its
+//! payload, rounded up to 8 bytes. The top bits of the length mean "being written" and "discarded".
 //!
 //! The producer writes up to position `consumer + size`, so consumed records stay readable until
 //! they are overwritten.

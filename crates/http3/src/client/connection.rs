@@ -452,8 +452,8 @@ impl Response {
     /// Returns the next piece of the body, or `None` at its end.
     ///
     /// # Errors
-    /// Fails if the connection or the stream is closed, on a timeout, if the length of the body is
-    /// not the announced one, and for malformed trailers.
+    /// Fails on a timeout, if the connection or the stream is closed, if the length of the body is
+    /// not the announced one, or if trailers are malformed.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, ClientError> {
         if self.timing.total.is_some() {
             return Ok(None);

@@ -344,7 +344,10 @@ impl Client {
         let peers: Vec<_> =
             found.map_err(|e| unresolved(e.to_string()))?.filter(reachable).collect();
         if peers.is_empty() {
-            return Err(unresolved(format!("no address that {} can send to", local.ip())));
+            return Err(unresolved(format!(
+                "the host has no address that {} can send to",
+                local.ip()
+            )));
         }
         Ok(peers)
     }

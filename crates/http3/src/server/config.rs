@@ -83,11 +83,11 @@ pub struct ServerConfig {
     /// Validates Retry tokens that another device, such as a gateway in front of the server, has
     /// issued. `None`: all tokens are the server's own.
     pub retry_tokens: Option<Arc<dyn RetryTokens>>,
-    /// Secret from which stateless reset tokens are derived, for connection IDs for which
-    /// [`ids`](Self::ids) makes no token. A server that starts with the key of an earlier process
-    /// can reset the connections of that process. Two servers must not use the same key at the same
-    /// time, because each would reset the other's connections (RFC 9000 s.21.11). `None`: a random
-    /// key. Connections of an earlier process then time out.
+    /// Secret from which stateless reset tokens are derived, for connection IDs that
+    /// [`ids`](Self::ids) generates without a token. A server that starts with the key of an
+    /// earlier process can reset the connections of that process. Two servers must not use the same
+    /// key at the same time, because each would reset the other's connections (RFC 9000 s.21.11).
+    /// `None`: a random key. Connections of an earlier process then time out.
     pub reset_key: Option<Zeroizing<[u8; 32]>>,
     /// Generates the server's connection IDs. `None`: the IDs are random.
     pub ids: Option<Arc<dyn SocketIdGenerator>>,

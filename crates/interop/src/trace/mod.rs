@@ -33,8 +33,7 @@ pub struct Seen {
     pub sent: Duration,
     /// Time at which the packet arrived, since the relay began. `None` if it was lost or changed.
     pub arrived: Option<Duration>,
-    /// The client's real address, and the index of that address of the relay which the client sends
-    /// to.
+    /// The client's real address, and the index of the relay's address that the client sends to.
     pub client: (SocketAddr, usize),
     /// Address at which the server sees the client.
     pub seen_as: SocketAddr,

@@ -147,8 +147,8 @@ impl Engine {
         self.losses[host].fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok()
     }
 
-    /// Returns the end of the connection that a packet of this host belongs to, by the packet's
-    /// ports.
+    /// Finds a packet's connection by the packet's ports. Returns the agent of the connection's end
+    /// on this host.
     fn tap(&self, host: usize, (source, destination): (u16, u16)) -> Option<AgentId> {
         let find = |port: u16| self.connections.get(usize::from(port.checked_sub(FIRST_PORT)?));
         match find(destination).filter(|one| one.ends.client == host) {

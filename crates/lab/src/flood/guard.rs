@@ -1,5 +1,5 @@
-//! Safety checks of floods. Nothing is sent unless the calling thread is in a network namespace of
-//! a lab, the target is an address of the lab, and the interface is a veth.
+//! Safety checks of floods. A flood sends only if the calling thread is in a network namespace of a
+//! lab, the target is an address of the lab, and the interface is a veth.
 
 use std::net::IpAddr;
 use std::path::Path;

@@ -97,9 +97,9 @@ pub struct Limits {
 /// A flood, ready to run.
 #[derive(Debug, Clone)]
 pub struct Flood {
-    /// The target: an address of the lab.
-    pub target: SocketAddr,
     /// Address and port of the target, which must be in the lab.
+    pub target: SocketAddr,
+    /// Source addresses of the datagrams.
     pub origin: Origin,
     /// Content of the datagrams.
     pub payload: Payload,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::LabError;
 
 /// Keeps the kernel's statistics of BPF programs enabled. While the value exists, the kernel
-/// measures every BPF program of the machine, which costs two clock readings per run.
+/// measures every BPF program of the machine. This costs two reads of the clock per run.
 #[derive(Debug)]
 pub struct BpfStatistics {
     _on: OwnedFd,

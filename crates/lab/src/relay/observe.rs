@@ -1,6 +1,5 @@
-//! Observations of datagrams that need no keys: packet types, versions, ECN marks, and the
-//! amplification factor, that is, how much a server sent to an address before it validated that
-//! address.
+//! Observes datagrams without keys: packet types, versions, ECN marks, and the amplification factor
+//! (see [`Counts::amplification`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! Configuration of a plugin exchange, in which the two ends of a connection offer each other
-//! plugins, and the updates that the exchange reports.
+//! Configuration of a plugin exchange, and the updates that the exchange reports. In an exchange,
+//! the two ends of a connection offer plugins to each other.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -208,8 +208,7 @@ pub struct ExchangeConfig {
     pub policy: Option<Policy>,
     /// Limits on the number and size of the peer's plugins.
     pub budgets: Budgets,
-    /// Number of bytes of one bundle that this endpoint lets the peer send ahead of what has
-    /// arrived.
+    /// Maximum number of bytes of a bundle that the peer may send beyond those that have arrived.
     pub window: u64,
     /// Maximum total size of the objects that one connection compiles for its peer, in bytes.
     /// Objects that were already compiled do not count. Offers above this limit are refused.
@@ -225,7 +224,7 @@ pub struct ExchangeConfig {
     /// they take. If it is `None`, charges do not depend on the machine, which simulations need.
     pub meter: Option<Clock>,
     /// Maximum percentage of packets that carry pieces of bundles while the application has data to
-    /// send. Frames that plugins define have a share of the same size in addition.
+    /// send. Frames that plugins define may use another share of the same size.
     pub share: u8,
     /// Maximum time after the handshake for which stream data waits for the peer's answers to this
     /// end's offers, at most one second. With zero, stream data does not wait.

@@ -236,8 +236,8 @@ impl Incoming {
         let (freed, taken) = (of(true), of(false));
         let too_large = |whose: &str, most: usize| {
             let why = format!(
-                "it takes {bytes} bytes of memory, other plugins of the connection take {taken}, and the limit \
-                 of the {whose} is {most}"
+                "too little memory is left: it needs {bytes} bytes, other plugins of the connection use {taken}, and \
+                 the limit of the {whose} is {most}"
             );
             (Status::TooLarge, why)
         };

@@ -21,9 +21,9 @@ use crate::runtime::Bucket;
 /// Maximum number of offers of the application that wait for the handshake.
 const MAX_WAITING: usize = 64;
 
-/// Number of exchange frames that a peer may send at once, and per second after that. All bundles
-/// that a connection accepts together need half as many frames as the first number, even if each
-/// DATA frame has the minimum of data.
+/// Number of exchange frames that a peer may send in a burst. It is twice the number that all
+/// bundles of a connection need, even if each DATA frame has the minimum of data. After the burst,
+/// the peer may send [`FRAMES_PER_SECOND`].
 const FRAMES: u64 = 16_384;
 const FRAMES_PER_SECOND: u64 = 2_000;
 

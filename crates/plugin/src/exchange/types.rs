@@ -92,8 +92,8 @@ pub(super) fn choose(named: &[u64], side: Side, in_use: impl Fn(u64) -> bool) ->
     Some(chosen)
 }
 
-/// Returns the smallest and the largest number that an offer may use and that have the same encoded
-/// length as this number (RFC 9000 s.16).
+/// Returns the smallest and the largest number that an offer may use instead of this number. Both
+/// have the same encoded length (RFC 9000 s.16).
 fn of_one_length(number: u64) -> (u64, u64) {
     match number {
         ..=0x3fff => (FIRST_PRIVATE, 0x3fff),

@@ -1,6 +1,6 @@
-//! Translates frame types between the numbers in a plugin's manifest, which its bytecode uses, and
-//! the numbers on the wire, which the offer of the plugin chose. It translates the arguments of
-//! calls and the type at the beginning of frames.
+//! Translates frame types between two kinds of numbers. The numbers in a plugin's manifest are
+//! those that its bytecode uses. The numbers on the wire are those that the plugin's offer chose.
+//! This module translates the arguments of calls and the type at the beginning of frames.
 
 use equic_transport::operation::{Bytes, Call, HookError};
 use equic_wire::{Reader, VarInt, Writer};
@@ -90,8 +90,12 @@ impl FrameTypes {
     pub(super) fn write(self, written: &[u8], buffer: &mut [u8]) -> Result<usize, HookError> {
         let mut reader = Reader::new(written);
         let found = reader.varint().map(VarInt::get);
-        let wrong =
-            || HookError(format!("what it wrote is not one frame of type {:#x}", self.named));
+        let wrong = || {
+            HookError(format!(
+                "the plugin did not write exactly one frame of type {:#x}",
+                self.named
+            ))
+        };
         if found != Ok(self.named) {
             return Err(wrong());
         }

@@ -145,7 +145,8 @@ impl Allowance {
     }
 
     /// Ends a measured call that used `steps`. If the call took longer than these steps pay for,
-    /// charges the difference, multiplied by the number of calls of which one is measured.
+    /// charges the difference. The charge is multiplied by [`TIMED`], because only one in that many
+    /// calls is measured.
     pub(super) fn end(&self, began: u64, steps: u64) {
         let Some(clock) = &self.clock else { return };
         let took = clock().saturating_sub(began).min(steps.saturating_mul(SLOWEST));

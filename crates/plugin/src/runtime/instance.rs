@@ -280,7 +280,7 @@ impl Instance {
             let length = outputs.first().copied().unwrap_or(0);
             let most = (buffer.len() as u64).min(MAX_BYTES);
             if length > most {
-                let what = format!("wrote {length} bytes where there is room for {most}");
+                let what = format!("wrote {length} bytes, but there is room for only {most}");
                 return Err(wrong(call.operation, &what));
             }
             let written = memory.read(Region::new(area + WORDS, length)).map_err(failed)?;
@@ -332,8 +332,8 @@ fn wrong(operation: Operation, what: &str) -> HookError {
     HookError(format!("{operation}: it {what}"))
 }
 
-/// Returns the error of a call that ran out of steps because the plugin's allowance had fewer steps
-/// left than its manifest permits for a call.
+/// Returns the error of a call that ran out of steps because of the plugin's allowance: fewer steps
+/// were left than the manifest permits for a call.
 #[cold]
 fn used_up(operation: Operation, trap: &Trap) -> HookError {
     let what = "the peer's plugins have used up their steps for now";

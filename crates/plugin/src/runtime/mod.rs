@@ -88,7 +88,7 @@ pub enum PluginError {
     /// A function calls a helper that changes the connection, but the function only observes, or
     /// provides an operation to other plugins.
     #[error(
-        "`{function}` calls {helper}, which changes the connection, but is attached before or after an operation, or provided for other plugins: attach the function as `replace`, and let it return EQUIC_DEFAULT"
+        "`{function}` calls {helper}, which changes the connection. Functions that are attached before or after an operation, or provided for other plugins, may only observe: attach the function as `replace`, and let it return EQUIC_DEFAULT"
     )]
     LooksOn {
         /// Name of the plugin's function.
@@ -181,9 +181,9 @@ impl Called {
     }
 }
 
-/// Returns an error if a function that may only observe contains a call of a helper that changes
-/// the connection, even if that call is never reached. Such functions are therefore known to be
-/// read-only before they run.
+/// Returns an error if a function that may only observe calls a helper that changes the connection.
+/// A call that is never reached counts, too. Such functions are therefore known to be read-only
+/// before they run.
 fn looks_on(called: &[String], function: &str) -> Result<(), PluginError> {
     let changes = |name: &&String| HELPERS.iter().any(|one| one.changes && one.name == **name);
     match called.iter().find(changes) {

@@ -10,8 +10,7 @@ use super::allotted::Allotted;
 use super::allowance::Allowance;
 use super::trace::Trace;
 
-/// Error message for a function that may only observe and calls a helper that changes the
-/// connection.
+/// Error message if a function that may only observe calls a helper that changes the connection.
 const LOOKS_ON: &str = "a function that runs before or after an operation, or that another plugin calls, must not change anything";
 
 /// The methods of a connection that helpers use.

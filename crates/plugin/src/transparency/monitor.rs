@@ -35,9 +35,7 @@ pub enum Alarm {
         size: u64,
     },
     /// The time of the log's present tree head is before that of an earlier one.
-    #[error(
-        "the log's head has Unix time {present}, which is earlier than that of the known head, {known}"
-    )]
+    #[error("the time of the log's head went back: from Unix time {known} to {present}")]
     TimeWentBack {
         /// Time of the earlier tree head, in seconds since the Unix epoch.
         known: u64,

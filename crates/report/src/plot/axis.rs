@@ -202,8 +202,8 @@ fn nice(step: f64) -> f64 {
     one_two_five(step, true)
 }
 
-/// Returns the number that is closest to the value among 1, 2 or 5 times a power of ten: above the
-/// value, or below it.
+/// Returns the closest number of the form 1, 2 or 5 times a power of ten: not below the value if
+/// `above`, otherwise not above it.
 fn one_two_five(value: f64, above: bool) -> f64 {
     let power = decade(value);
     let candidates = [1.0, 2.0, 5.0, 10.0];

@@ -1,12 +1,11 @@
 //! The 95 % confidence interval of a median.
 //!
 //! [`Sample::median_95`] extends from the k-th smallest value of the sample to the k-th largest. It
-//! does not contain the median of the population only if fewer than k values are on one side of
-//! that median. The binomial distribution gives the probability of this event, for any distribution
-//! of the values. The interval uses the largest k for which the probability is at most 5 %
-//! (Thompson 1936; the inverse of the sign test). Therefore, the coverage is 95 % or more.
-//! Simulations (`tests`) confirm this, also for skewed values. If values are rounded, the coverage
-//! can only be larger.
+//! misses the median of the population only if fewer than k values are on one side of that median.
+//! The binomial distribution gives the probability of this event, for any distribution of the
+//! values. The interval uses the largest k for which the probability is at most 5 % (Thompson 1936;
+//! the inverse of the sign test). Therefore, the coverage is 95 % or more. Simulations (`tests`)
+//! confirm this, also for skewed values. If values are rounded, the coverage can only be larger.
 //!
 //! For 5 values, even the interval from the smallest to the largest covers only 93.75 %. So a
 //! sample needs [`FEWEST`] values for an interval.

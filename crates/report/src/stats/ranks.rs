@@ -102,8 +102,8 @@ pub fn least_signed_rank(pairs: usize) -> f64 {
 }
 
 /// Returns the largest k, counted from 1, for which U is below k with a probability of at most 2.5
-/// %, if two samples of these sizes have the same distribution. Returns `None` if there is no such
-/// k.
+/// %. The two samples have these sizes and the same distribution. Returns `None` if there is no
+/// such k.
 pub(super) fn critical_u(first: usize, second: usize) -> Option<usize> {
     let (m, n) = (first as f64, second as f64);
     if first >= EXACT || second >= EXACT {

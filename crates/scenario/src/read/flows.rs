@@ -57,7 +57,11 @@ pub(super) fn flows(reader: &mut Reader, top: &Table<'_, '_>) -> Vec<(usize, Flo
     }
     let count: usize = flows.iter().map(|(_, flow)| flow.count).sum();
     if count > MAX_FLOWS {
-        top.complain(reader, "flow", format!("{count} flows; a scenario has at most {MAX_FLOWS}"));
+        top.complain(
+            reader,
+            "flow",
+            format!("the scenario has {count} connections, but at most {MAX_FLOWS} are permitted"),
+        );
     }
     flows
 }

@@ -142,10 +142,9 @@ impl Grid {
         &self.scenarios
     }
 
-    /// Returns, for each of these cells, the keys that its text contains, with their values as
-    /// text, such as `network.link.rate` or `flow.1.size`. The values that the axes have in the
-    /// cell are included. A key that the text does not contain has its default value, and is
-    /// absent.
+    /// For each of these cells, returns the keys in its text, with their values as text. A key is,
+    /// for example, `network.link.rate` or `flow.1.size`. The keys of the axes are included. A key
+    /// that is not in the text has its default value, and is absent.
     pub fn written(&self, cells: impl IntoIterator<Item = usize>) -> Vec<BTreeMap<String, String>> {
         let mut document = DeTable::parse_recoverable(&self.text).0.into_inner();
         let values = document.remove("grid");

@@ -116,7 +116,11 @@ fn row(reader: &mut Reader, table: &Table<'_, '_>, least: u64, most: u64) -> Opt
     let count = inners.len() as u64;
     if !(least..=most).contains(&count) {
         let wanted = if least == most { least.to_string() } else { format!("at least {least}") };
-        table.complain(reader, "links", format!("{count} links; there have to be {wanted}"));
+        table.complain(
+            reader,
+            "links",
+            format!("the list has {count} links, but it must have {wanted}"),
+        );
         return None;
     }
     (links.len() == inners.len()).then_some(links)

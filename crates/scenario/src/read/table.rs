@@ -188,13 +188,13 @@ impl<'v, 'i> Table<'v, 'i> {
         tables
     }
 
-    /// Returns the values that a key accepts, by the list of keys.
+    /// Returns the values that a key accepts, according to the list of keys.
     fn values(&self, key: &'static str) -> Option<Values> {
         self.section.keys.iter().find(|known| known.name == key).map(|known| known.values)
     }
 
-    /// Reads a whole number in the range of the list of keys. Returns `None` if the key is missing.
-    /// If it has another value, records a mistake and returns `None`.
+    /// Reads a whole number. The list of keys defines its range. Returns `None` if the key is
+    /// missing. If it has another value, records a mistake and returns `None`.
     pub(crate) fn whole(&self, reader: &mut Reader, key: &'static str) -> Option<u64> {
         let Some(Values::Whole(_, least, most)) = self.values(key) else {
             debug_assert!(false, "{key} of {} is not a whole number", self.section.name);
@@ -203,8 +203,8 @@ impl<'v, 'i> Table<'v, 'i> {
         self.read(reader, key, within(least, most))
     }
 
-    /// Reads one of these names, which must be those of the list of keys. Returns `None` if the key
-    /// is missing. If it has another value, records a mistake and returns `None`.
+    /// Reads one of these names. They must be the names in the list of keys. Returns `None` if the
+    /// key is missing. If it has another value, records a mistake and returns `None`.
     pub(crate) fn choice<T: Copy>(
         &self,
         reader: &mut Reader,

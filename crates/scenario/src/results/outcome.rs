@@ -48,17 +48,18 @@ pub struct FlowOutcome {
     pub timeouts: u64,
     /// Smallest round-trip time that the sender measured, in seconds. `None` if it measured none.
     pub min_rtt: Option<f64>,
-    /// Number of packets on the way to the receiver that queues dropped.
+    /// Number of packets to the receiver that queues dropped.
     pub dropped: u64,
-    /// Number of packets on the way to the receiver that were lost on links.
+    /// Number of packets to the receiver that were lost on links.
     pub lost: u64,
     /// Number of packets that a queue marked (ECN) and that reached the receiver.
     pub marked: u64,
     /// Largest window of the connection in bytes: the flow-control window, which is also the limit
     /// on unacknowledged data.
     pub window: u64,
-    /// Share of the connection's time, from 0 to 1, in which flow control or the limit on
-    /// unacknowledged data held back data that congestion control permitted. `None` in real time.
+    /// Share of the connection's time, from 0 to 1, in which data was held back although congestion
+    /// control permitted it. Flow control or the limit on unacknowledged data held it back. `None`
+    /// in real time.
     pub window_limited: Option<f64>,
     /// Reason why the connection failed, or `None` if it did not.
     pub failure: Option<String>,

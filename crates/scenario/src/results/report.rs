@@ -103,8 +103,7 @@ fn flows(summary: &Summary, runs: usize) -> Table {
     table
 }
 
-/// Smallest share of a flow's time in which its window limits it, for the report to mention the
-/// flow.
+/// If its window limits a flow for at least this share of its time, the report mentions the flow.
 const LIMITED: f64 = 0.01;
 
 /// Returns a text that names the flows whose goodput was limited by their window instead of by the

@@ -68,7 +68,8 @@ pub struct FlowSummary {
     /// unacknowledged data.
     pub window: u64,
     /// Share of a connection's time, from 0 to 1, in which flow control or the limit on
-    /// unacknowledged data, and not congestion control, limited its goodput. `None` in real time.
+    /// unacknowledged data limited its goodput. Time limited by congestion control does not count.
+    /// `None` in real time.
     pub window_limited: Option<Figure>,
     /// Harm that the other flows caused, or `None` if it was not measured.
     pub harm: Option<Harm>,

@@ -1,5 +1,5 @@
-//! Computes the routes of packets. A route has the smallest total cost. Among routes with equal
-//! cost, the fewest links decide, and then the oldest links.
+//! Computes the routes of packets. A route has the smallest total cost. Among routes of equal cost,
+//! the one with the fewest links is used, then the one with the oldest links.
 //!
 //! A host with one link has no choice. So the routing table has only the other nodes, which are
 //! called the core. For a dumbbell of 10,000 pairs, it has two by two entries.

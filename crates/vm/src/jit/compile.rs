@@ -24,8 +24,8 @@ pub(super) trait Backend {
     /// Result of a comparison, which the branch right after the comparison tests.
     type Condition: Copy;
 
-    /// Creates a code generator for a sandbox of `memory` bytes, and for a program that has this
-    /// number of instructions and uses the registers in the bit set `registers`.
+    /// Creates a code generator for a sandbox of `memory` bytes. The program has this number of
+    /// instructions, and uses the registers in the bit set `registers`.
     fn new(memory: usize, operations: usize, registers: u16) -> Self;
 
     /// Writes the code that ends a call early, because the budget is used up or because a helper
@@ -247,8 +247,8 @@ impl<B: Backend> Compiler<'_, B> {
 
 /// Returns the offset of an access from the frame pointer if the access needs no mask, otherwise
 /// `None`. No mask is needed for an access within the function's own stack frame or the frames
-/// below it. These accesses stay inside the sandbox, because the program cannot change the frame
-/// pointer, and the frames of all functions on the call stack fit into the stack.
+/// below it. These accesses stay inside the sandbox: the program cannot change the frame pointer,
+/// and the stack has room for the frames of all functions on the call stack.
 pub(super) fn frame_offset(place: Place, bytes: usize) -> Option<i32> {
     use crate::check::MAX_CALL_DEPTH;
     use crate::memory::STACK_FRAME;

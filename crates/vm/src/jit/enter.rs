@@ -176,8 +176,8 @@ pub(super) struct Ended {
 }
 
 /// Code with which the host enters a function of the program. It takes the arguments in the
-/// registers that compiled code uses for them, because the calling convention of C is the System V
-/// ABI or AAPCS64 on all machines with a compiler.
+/// registers that compiled code uses for them. On all machines with a compiler, the calling
+/// convention of C is the System V ABI or AAPCS64.
 pub(super) type Glue = unsafe extern "C" fn(u64, u64, u64, u64, u64, *mut State) -> Ended;
 /// Function through which compiled code calls a helper. It has the same calling convention as
 /// [`Glue`].

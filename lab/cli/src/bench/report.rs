@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args) -> Result {
 /// reported.
 pub(super) fn draw(dir: &Path, summary: &Summary) {
     if let Err(error) = result::draw(dir, summary) {
-        output::notice(format_args!("not all plots are PNG files: {error}"));
+        output::notice(format_args!("not all plots could be written as PNG files: {error}"));
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "N")]
         pool: Option<usize>,
     },
-    /// Send packets with a short header and random bytes, which belong to no connection
+    /// Send packets that belong to no connection: a short header and random bytes
     Garbage {
         #[command(flatten)]
         common: Common,

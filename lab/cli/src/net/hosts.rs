@@ -127,7 +127,7 @@ pub(super) fn down(args: &Down) -> Result {
             let pid = Pid::from_raw(i32::try_from(lab.pid).unwrap_or_default());
             kill(pid, Signal::SIGTERM).map_err(|error| {
                 Failure::because(
-                    format_args!("cannot end process {pid}, which keeps {}", lab.id),
+                    format_args!("cannot end process {pid}, which keeps the lab {}", lab.id),
                     error,
                 )
             })?;

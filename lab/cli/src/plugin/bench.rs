@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Seed of the random losses and delays of the paths
     #[arg(long, value_name = "N", default_value = "17")]
     seed: u64,
-    /// Instead, measure the CPU time and memory that peers can cost with the worst known plugins,
+    /// Instead, measure the CPU time and memory that peers can use up with the worst known plugins,
     /// and compare them with the goals of docs/vm.md (with --json: schema equic.plugin.limits/2)
     #[arg(long, conflicts_with_all = ["only", "rounds", "markdown"])]
     limits: bool,

@@ -250,8 +250,9 @@ fn packet(extent: Extent) -> Result<Vec<Input>> {
         });
         let mut usage = observed.usage();
         usage.steps -= before;
-        let what =
-            format!("{plugins} plugins with {functions} functions of {divisions} divisions each");
+        let what = format!(
+            "{plugins} plugins with {functions} functions that each do {divisions} divisions"
+        );
         let input = Input::new(what, 1e6 * seconds / packets as f64);
         Ok::<_, Failure>(input.charged((plugins, observed.running()), usage))
     };

@@ -1,4 +1,4 @@
-//! Measures what it costs that the lowest-latency path scheduler is a plugin instead of native code
+//! Measures the cost of the lowest-latency path scheduler as a plugin, compared with native code
 //! ("The Case for Protocol Plugins", table 1). Part of `equic-lab plugin-bench`.
 
 use equic_harness::cpu_seconds;

@@ -46,7 +46,7 @@ fn step(range: f64) -> f64 {
     steps.into_iter().map(|step| step * power).find(|step| *step >= raw * 0.999).unwrap_or(raw)
 }
 
-/// Formats a value with as many decimals as the distance of two ticks on this axis needs.
+/// Formats a value with enough decimals to distinguish two ticks of this axis.
 pub(super) fn tick_text(axis: &Axis, value: f64) -> String {
     let step = step(axis.high - axis.low);
     let decimals = (0..6).find(|digits| {

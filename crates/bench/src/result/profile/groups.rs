@@ -322,7 +322,8 @@ fn system(stack: &Stack<'_>, names: &[String]) -> Group {
     called(program.first().map_or("", String::as_str))
 }
 
-/// Returns the purpose of a system call, by the name of the function in the program that makes it.
+/// Returns the purpose of a system call. The name of the program's function that makes the call
+/// decides.
 fn called(name: &str) -> Group {
     if any(name, &["send"]) {
         Group::Send

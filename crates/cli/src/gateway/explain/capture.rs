@@ -40,7 +40,7 @@ pub(super) fn read(path: &Path, each: impl FnMut(Captured<'_>) -> Result) -> Res
     read_from(file, each).map_err(|e| e.of(&name))
 }
 
-/// The reading failed: a problem with the file, or a failure of `each`.
+/// The capture could not be read: a problem with the file, or a failure of `each`.
 #[derive(Debug)]
 enum Wrong {
     File(String, &'static str),

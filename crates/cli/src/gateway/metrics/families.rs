@@ -16,7 +16,7 @@ use prometheus::{Encoder as _, TextEncoder};
 
 use crate::failure::Result;
 
-/// State that is kept from one reading to the next.
+/// State that is kept from one read of the gateway to the next.
 #[derive(Default)]
 pub(super) struct Memory {
     program: u32,

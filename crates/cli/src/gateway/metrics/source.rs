@@ -9,19 +9,19 @@ use equic_gateway::{Control, Error};
 use super::families::{self, Memory};
 use crate::failure::Result;
 
-/// Maximum age of a cached reading of the gateway. Within this time, all requests together cost
-/// only one reading.
+/// Maximum age of cached metrics of the gateway. Within this time, all requests together read the
+/// gateway only once.
 const FRESH: Duration = Duration::from_millis(200);
 
-/// Reads a gateway's metrics. A lock ensures that only one reading runs at a time.
+/// Reads a gateway's metrics. A lock ensures that only one thread reads at a time.
 pub(super) struct Source {
     whose: Whose,
     state: Mutex<State>,
-    /// Called after every reading of the gateway, with the error or with `None`.
+    /// Called after each attempt to read the gateway, with the error or with `None`.
     tell: Tell,
 }
 
-/// A function that receives the error of a reading of the gateway, or `None` if the reading
+/// A function that receives the error of an attempt to read the gateway, or `None` if the attempt
 /// succeeded.
 pub(super) type Tell = Box<dyn Fn(Option<&str>) + Send + Sync>;
 

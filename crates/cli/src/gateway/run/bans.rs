@@ -1,6 +1,6 @@
-//! Bans sources while a gateway runs. Reads which sources were refused, decides with
-//! [`equic_gateway::ban`] which to ban, writes them to the deny list, reports changes, and saves
-//! the bans to a file if one is configured.
+//! Bans sources while a gateway runs. Decides which refused sources to ban, with
+//! [`equic_gateway::ban`], and writes the bans to the deny list. Also reports changes, and saves the
+//! bans to a file if one is configured.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,10 +12,11 @@ use serde_json::json;
 use super::health::{Health, unix_ms};
 use crate::output::Journal;
 
-/// Time between two looks at the refused sources. It is longer if a look takes long, see [`REST`].
+/// Time between two checks of the refused sources. It is longer if a check takes long, see
+/// [`REST`].
 const LOOK: Duration = Duration::from_secs(1);
-/// Minimum pause after a look, as a multiple of the time that the look took. With it, looks take at
-/// most a tenth of a CPU core.
+/// Minimum pause after a check, as a multiple of the duration of the check. It limits the checks to
+/// a tenth of a CPU core.
 const REST: u32 = 10;
 /// Time after which a failed write of the ban file is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -38,7 +39,7 @@ pub(super) struct BanKeeper {
     /// must not overwrite it.
     in_the_way: bool,
     save_at: Instant,
-    /// True if the last look was a dry run, in which no bans are written to the deny list.
+    /// True if the last check was a dry run, in which no bans are written to the deny list.
     dry: bool,
 }
 
@@ -159,7 +160,7 @@ impl BanKeeper {
         EPOCH_NS + nanos(self.began.elapsed())
     }
 
-    /// If a look is due: reads which sources were refused, decides which to ban, and carries out
+    /// If a check is due: reads which sources were refused, decides which to ban, and carries out
     /// the bans.
     pub(super) fn look(&mut self, control: &Control, journal: &Journal, health: &mut Health) {
         if Instant::now() < self.next {

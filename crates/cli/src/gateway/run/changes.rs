@@ -2,7 +2,7 @@
 //! report connections to it.
 //!
 //! Other processes change a gateway by writing to its maps, and nothing notifies this process. So
-//! this module compares the current state with the state at the last look. Lists may be long.
+//! this module compares the current state with the state at the last check. Lists may be long.
 //! Therefore, each process that changes a list also increases a counter, and only the counters are
 //! compared. Each process also writes an audit record of its changes ([`Control::audit`]).
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::output::Journal;
 
-/// State of a gateway at the last look, to compare the current state with.
+/// State of a gateway at the last check. The current state is compared with it.
 pub(super) struct Changes {
     settings: BTreeMap<String, Value>,
     lists: ListMark,
@@ -38,7 +38,7 @@ impl Changes {
         }
     }
 
-    /// Reports how the gateway differs from its state at the last look.
+    /// Reports how the gateway differs from its state at the last check.
     pub(super) fn look(&mut self, control: &Control, journal: &Journal, by: &str) {
         self.look_at_audit(control, journal);
         self.look_at_settings(control, journal, by);
@@ -100,7 +100,7 @@ impl Changes {
     }
 
     /// Reports which services began or ceased to require address validation. Also reports services
-    /// that did both since the last look.
+    /// that did both since the last check.
     fn look_at_adaptive(&mut self, control: &Control, journal: &Journal) {
         let now = adaptive(control);
         for (service, state) in &now {

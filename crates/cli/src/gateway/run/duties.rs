@@ -32,7 +32,7 @@ pub(super) struct Source<'a> {
     pub once: bool,
 }
 
-/// Sources of changes by other processes and by the kernel. They are read at every look.
+/// Sources of changes by other processes and by the kernel. They are read at every check.
 pub(super) struct Watched {
     /// Finds changes that other processes make.
     pub changes: Changes,
@@ -43,7 +43,7 @@ pub(super) struct Watched {
     pub links: Option<Links>,
 }
 
-/// The periodic work of a running gateway, and the state that it keeps from one look to the next.
+/// The periodic work of a running gateway, and the state that it keeps from one check to the next.
 pub(super) struct Duties<'a> {
     gateway: &'a Gateway,
     control: Control,

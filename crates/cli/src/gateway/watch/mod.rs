@@ -50,7 +50,7 @@ pub(crate) struct Args {
     once: bool,
     #[command(flatten)]
     target: Target,
-    /// Print JSON (schema equic.gateway.watch/1): one line per reading, or one document with --once
+    /// Print JSON (schema equic.gateway.watch/1): one line per sample, or one document with --once
     #[arg(long)]
     json: bool,
 }
@@ -101,7 +101,7 @@ const SCHEMA: &str = "equic.gateway.watch/1";
 fn picture(model: &Model, sort: Sort, control: &Control) -> Picture {
     let mut picture = model.picture(sort);
     for line in &mut picture.sources {
-        // If the gateway has just ended, its lists cannot be read. The next reading reports that it
+        // If the gateway has just ended, its lists cannot be read. The next sample reports that it
         // has ended.
         line.listed = control.listed(line.key.prefix).ok().flatten().map(|entry| entry.action);
     }

@@ -19,7 +19,7 @@ use crate::part::{Part, Placement, now};
 
 /// Time between two polls of the processes' output.
 const LOOK: Duration = Duration::from_millis(20);
-/// Seconds between two readings of the server's counters.
+/// Interval in seconds at which the server's counters are read.
 const TICK: f64 = 0.1;
 /// A run counts as hung if it takes this many times its expected time, plus [`SPARE`].
 const FACTOR: f64 = 20.0;

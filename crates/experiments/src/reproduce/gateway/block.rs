@@ -4,9 +4,9 @@
 //! BPF_PROG_TEST_RUN, or the server's admission check in a loop. [`measure`] measures the total
 //! cost of an attempt for the protected machine, on the server of a run after its clients have
 //! finished. For this, a source that holds as many connections as its quota allows continues to
-//! send attempts. The CPU time of the server process (receiving the datagram, QUIC processing, the
-//! decision, and the answer if there is one) and of the XDP program is divided by the number of
-//! attempts.
+//! send attempts. The CPU time of the server process and of the XDP program is divided by the
+//! number of attempts. The server process receives the datagram, processes QUIC, decides, and may
+//! answer.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -160,10 +160,9 @@ pub(super) struct ExperimentPlan {
     pub idle_timeout_ms: u64,
     /// Time after which a client's request counts as failed, in milliseconds.
     pub timeout_ms: u64,
-    /// Duration of the measurement, after each run, of what it costs to block an attempt. In
-    /// seconds.
+    /// Duration in seconds of the measurement after each run: the cost of blocking an attempt.
     pub block_s: f64,
-    /// Rate of attempts in the measurement of what it costs to block one, in packets per second.
+    /// Rate of attempts in that measurement, in packets per second.
     pub block_pps: u64,
     /// CPU of the server.
     pub server_cpu: usize,
@@ -355,8 +354,8 @@ impl ExperimentPlan {
         ])
     }
 
-    /// Returns the arguments of `equic-lab net flood initial`, for measuring what it costs to block
-    /// an attempt.
+    /// Returns the arguments of `equic-lab net flood initial`, to measure the cost of blocking an
+    /// attempt.
     pub(super) fn flood(&self, server: &Namespace) -> Vec<String> {
         let target = format!("{}:{PORT}", server.ipv4);
         let (pps, seed) = (self.block_pps.to_string(), (self.seed % 1_000_000).to_string());

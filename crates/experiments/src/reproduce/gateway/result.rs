@@ -114,12 +114,12 @@ pub(super) struct Served {
 pub(super) struct Server {
     /// CPU time of the server until all clients had finished, in seconds.
     pub cpu_s: f64,
-    /// CPU use in percent of one CPU, for each interval between two readings. The readings begin
-    /// with the attack.
+    /// CPU use in percent of one CPU, for each interval between two reads. The first read is at the
+    /// start of the attack.
     pub cpu_percent: Vec<f64>,
-    /// Proportional set size in MB, for each of the readings of `cpu_percent`.
+    /// Proportional set size in MB, at each read.
     pub pss_mb: Vec<f64>,
-    /// Resident set size in MB, for each of the readings of `cpu_percent`.
+    /// Resident set size in MB, at each read.
     pub rss_mb: Vec<f64>,
     /// The server's counters at its end.
     pub stats: Value,

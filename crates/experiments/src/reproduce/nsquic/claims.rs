@@ -32,8 +32,8 @@ pub(super) fn findings(all: &NsQuic) -> Vec<Finding> {
     findings.into_iter().filter(played).collect()
 }
 
-/// Returns the number of points of the grid at which an arm is significantly faster than each of
-/// the others, and the number of points at which they can be compared.
+/// Returns two numbers of points of the grid: those at which an arm is significantly faster than
+/// each of the others, and those at which they can be compared.
 fn points_ahead(measured: &Measured, arm: &str, others: &[&str]) -> (usize, usize) {
     let (mut ahead, mut all) = (0, 0);
     for row in measured.rows.iter().filter(|row| row.is("arm", arm)) {

@@ -304,9 +304,9 @@ impl Account {
         all.steps.spend(cost);
     }
 
-    /// Returns `true` if the process has room for one more plugin of this address. If a quarter or
-    /// less of the places for plugins, or of the memory for all peers' plugins, is left, only
-    /// addresses and networks with few plugins get a place.
+    /// Returns `true` if the process has room for one more plugin of this address. While at most a
+    /// quarter of the places or of the memory for peers' plugins is left, only addresses and
+    /// networks with few plugins get a place.
     pub fn has_place(&self) -> bool {
         if !places::are_few() {
             return true;
@@ -339,12 +339,12 @@ impl Account {
 }
 
 /// Returns the number of steps for offers and loads that an address must leave to others if it has
-/// recently spent `recent` steps. `most` is the maximum that can be saved up for offers and loads,
-/// which is their share of a quarter of a second.
+/// recently spent `recent` steps. `most` is the maximum that can be saved up for offers and loads:
+/// their share of a quarter of a second.
 ///
 /// If `recent` is below `most / 4`, the result is 0. From there on, the result grows from a quarter
-/// of `most` to three quarters. It reaches three quarters when `recent` is 16 times `most`, which
-/// is what the offers of all peers together get in four seconds.
+/// of `most` to three quarters. It reaches three quarters when `recent` is 16 times `most`. The
+/// offers of all peers together get that number of steps in four seconds.
 fn reserve(recent: u64, most: u64) -> u64 {
     if recent < most / 4 {
         return 0;

@@ -141,7 +141,10 @@ impl Contract {
     fn file(&self, path: &str) -> Result<Vec<u8>> {
         let path = Path::new(path.trim_start_matches('/'));
         if path.components().any(|part| !matches!(part, Component::Normal(_))) {
-            return Err(Failure::new(format!("a request for {}", path.display())));
+            return Err(Failure::new(format!(
+                "refused a request for {}: the path must not contain `.` or `..`",
+                path.display()
+            )));
         }
         fs::read(self.www.join(path)).map_err(|error| Failure::because(path.display(), error))
     }

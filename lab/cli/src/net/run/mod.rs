@@ -28,7 +28,7 @@ use play::Played;
 
 /// Number of steps of the progress bar for each run.
 const STEPS: u64 = 1_000;
-/// Lateness of packets from which on the results show the speed of the machine rather than of the
+/// If packets are at least this late, the results show the speed of the machine instead of the
 /// network.
 const LATE: Duration = Duration::from_millis(1);
 
