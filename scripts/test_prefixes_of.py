@@ -102,7 +102,7 @@ class Tables(unittest.TestCase):
         self.assertEqual(first, "prefixes-of: nothing was written")
         return rest
 
-    def test_every_format_is_read(self):
+    def test_table_formats_are_read(self):
         somebody = [
             "192.0.2.5/32",
             "192.0.2.6/31",
@@ -135,7 +135,7 @@ class Tables(unittest.TestCase):
         ipinfo = "start_ip,end_ip,country,asn\n192.0.2.0,192.0.2.255,DE,AS64500\n"
         self.assertEqual(self.nets([*ONE, "--country", "FR"], ipinfo), ["192.0.2.0/24"])
 
-    def test_several_tables_are_read_together(self):
+    def test_tables_are_merged(self):
         v4 = self.file("v4", "network,asn\n192.0.2.0/25,64500\n")
         v6 = self.file("v6", "network,asn\n192.0.2.128/25,64500\n2001:db8::/32,64500\n")
         out = self.folder / "list"
@@ -145,7 +145,7 @@ class Tables(unittest.TestCase):
         )
         self.assertEqual(sorted(os.listdir(self.folder)), ["list", "v4", "v6"])
 
-    def test_the_old_list_stays_if_a_table_is_wrong(self):
+    def test_list_is_kept_if_a_table_is_invalid(self):
         out = self.file("list", "old\n")
         with contextlib.redirect_stderr(io.StringIO()) as errors:
             missing = prefixes_of.main([*ONE, "--out", out, str(self.folder / "missing")])
@@ -153,7 +153,7 @@ class Tables(unittest.TestCase):
         self.assertEqual((missing, wrong, pathlib.Path(out).read_text()), (1, 1, "old\n"))
         self.assertIn("missing", errors.getvalue())
 
-    def test_countries_by_location(self):
+    def test_country_by_location(self):
         def of(code):
             return self.nets(["--country", code], COUNTRIES, LOCATIONS)
 
@@ -165,7 +165,7 @@ class Tables(unittest.TestCase):
         wrong = self.refused(["--country", "DE"], COUNTRIES, "id,code\n1,DE\n")
         self.assertIn("locations:1: the file has no header with the columns `geoname_id`", wrong)
 
-    def test_what_is_wrong_is_named_with_its_line(self):
+    def test_table_errors_name_the_line(self):
         cases = [
             ("", 0, "no prefix of AS64500"),
             ("192.0.2.0/24\n", 1, "unknown format of the prefix table"),
@@ -204,7 +204,7 @@ class Tables(unittest.TestCase):
                 self.assertTrue(error.startswith("table:2: "), error)
                 self.assertIn(said, error)
 
-    def test_hostile_tables_take_bounded_memory(self):
+    def test_table_that_is_hostile_takes_limited_memory(self):
         long = "x" * (prefixes_of.LONGEST_LINE + 1)
         for length in (1, 2, 3, prefixes_of.LONGEST_LINE, 3 * prefixes_of.LONGEST_LINE):
             text = f"network,asn\n{long}{'x' * length}\n192.0.2.0/24,x\n"
@@ -226,7 +226,7 @@ class Tables(unittest.TestCase):
             error = self.refused(ONE, many)
             self.assertTrue(error.startswith("table:102: more than 100 prefixes"), error)
 
-    def test_mapped_addresses_do_not_become_every_ipv4_address(self):
+    def test_mapped_range_must_not_cover_all_ipv4_addresses(self):
         def row(first, last):
             return f"{first}\t{last}\t64500\tXX\tA\n"
 
@@ -244,10 +244,10 @@ class Tables(unittest.TestCase):
         everything = row("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")
         self.assertEqual(self.nets(ONE, everything), ["::/0"])
 
-    def test_a_byte_order_mark_is_no_part_of_the_first_line(self):
+    def test_table_may_begin_with_a_byte_order_mark(self):
         self.assertEqual(self.nets(ONE, b"\xef\xbb\xbf" + BLOCKS.encode()), ["192.0.2.0/24"])
 
-    def test_the_command_line_is_checked(self):
+    def test_arguments_are_validated(self):
         table = self.file("table", BLOCKS)
         for arguments, said in [
             ([table], "name at least one --asn or --country"),

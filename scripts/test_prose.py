@@ -38,12 +38,12 @@ class Markers(unittest.TestCase):
         "The table is made anew.": "anew",
     }
 
-    def test_old_sentences_have_their_marker(self):
+    def test_markers_are_found_in_old_sentences(self):
         for text, name in self.OLD.items():
             with self.subTest(text):
                 self.assertIn(name, names(text))
 
-    def test_plain_sentences_have_none(self):
+    def test_markers_are_not_found_in_plain_sentences(self):
         for text in (
             "Returns the time of the next event, or `None` if no event is scheduled.",
             "What if the peer is slow? Then the timer fires.",
@@ -57,16 +57,16 @@ class Markers(unittest.TestCase):
             with self.subTest(text):
                 self.assertEqual(names(text), set())
 
-    def test_marker_goes_over_a_line_break(self):
+    def test_marker_is_found_across_a_line_break(self):
         self.assertIn("told", names("A client is\ntold at once."))
 
 
 class Pages(unittest.TestCase):
-    def test_code_is_not_counted(self):
+    def test_page_code_is_not_counted(self):
         page = "Text.\n\n    beside alone\n\n```sh\nbeside\n```\n\nIn `beside` and [link](beside.md).\n"
         self.assertEqual([names(text.text) for text in prose.page_texts("docs/x.md", page)], [set(), set()])
 
-    def test_paragraphs_rows_and_items_have_their_lines(self):
+    def test_page_texts_have_their_lines(self):
         page = "# Title\n\nOne.\nTwo.\n\n* a b\n* c d\n\n| a | b |\n|---|---|\n| e | f |\n"
         lines = [text.line for text in prose.page_texts("docs/x.md", page)]
         self.assertEqual(lines, [1, 3, 6, 7, 9, 11])
@@ -81,24 +81,24 @@ class Code(unittest.TestCase):
         'fn f() { bail!("the file {path} is made anew"); }\n'
     )
 
-    def test_rust_comments_and_messages(self):
+    def test_rust_comments_and_messages_are_found(self):
         comments = found("crates/a/src/b.rs", self.RUST, "comments")
         self.assertEqual([(text.line, text.size) for text in comments], [(1, 3), (5, 1)])
         messages = found("crates/a/src/b.rs", self.RUST, "messages")
         self.assertEqual([text.text for text in messages], ["the file {path} is made anew"])
         self.assertEqual(messages[0].unit, "crates/a")
 
-    def test_literals_of_tests_are_no_messages(self):
+    def test_rust_literals_of_tests_are_not_messages(self):
         self.assertEqual(found("crates/a/tests/b.rs", self.RUST, "messages"), [])
         inline = '#[cfg(test)]\nmod tests {\n    fn f() { panic!("this is not a message"); }\n}\n'
         self.assertEqual(found("crates/a/src/b.rs", inline, "messages"), [])
 
-    def test_doc_comments_of_options_are_help_texts(self):
+    def test_rust_doc_comments_of_options_are_messages(self):
         source = "#[derive(Args)]\nstruct Run {\n    /// Print a line so often\n    every: u64,\n}\n/// Other.\nfn f() {}\n"
         self.assertEqual([text.text for text in found("crates/a/src/b.rs", source, "messages")], ["Print a line so often"])
         self.assertEqual(len(found("crates/a/src/b.rs", source, "comments")), 1)
 
-    def test_other_languages(self):
+    def test_comments_of_other_languages_are_found(self):
         for path, source in {
             "bindings/a.go": 'package a\n\n// beside\nvar x = "// alone"\n',
             "crates/a/bpf/b.h": '/* beside\n */\nchar *x = "/* alone */";\n',
@@ -115,17 +115,17 @@ class Limits(unittest.TestCase):
         self.counts = {"comments": {"crates/a": 11}, "pages": {"docs/a.md": 16}, "messages": {"crates/a": 1}}
         self.sizes = {"comments": {"crates/a": 1000}, "pages": {"docs/a.md": 10_000}, "messages": {"crates/a": 100}}
 
-    def test_more_than_the_limit_fails(self):
+    def test_limit_is_enforced(self):
         failed = [(kind, most) for kind, _, _, most in prose.exceeding(self.counts, self.sizes, {})]
         self.assertEqual(failed, [("comments", 10), ("pages", 15), ("messages", 0)])
 
-    def test_baseline_permits_no_rise(self):
+    def test_baseline_permits_no_increase(self):
         self.assertEqual(list(prose.exceeding(self.counts, self.sizes, self.counts)), [])
         self.counts["pages"]["docs/a.md"] += 1
         baseline = {"comments": {"crates/a": 11}, "pages": {"docs/a.md": 16}, "messages": {"crates/a": 1}}
         self.assertEqual([row[0] for row in prose.exceeding(self.counts, self.sizes, baseline)], ["pages"])
 
-    def test_update_only_lowers(self):
+    def test_update_only_lowers_the_baseline(self):
         baseline = {"comments": {"crates/a": 20}, "pages": {"docs/a.md": 3}, "messages": {}}
         new = prose.lowered(self.counts, self.sizes, baseline)
         self.assertEqual(new, {"comments": {"crates/a": 11}, "pages": {"docs/a.md": 3}, "messages": {}})
@@ -137,10 +137,10 @@ class Limits(unittest.TestCase):
 class Context(unittest.TestCase):
     ROWS = ["# Page", "", "## Part", "", "| name | unit |", "|---|---|", "| a | s |", "| b | m |"]
 
-    def test_row_has_heading_and_header_of_its_table(self):
+    def test_context_of_a_row_is_heading_and_table_header(self):
         self.assertEqual(prose.context(self.ROWS, 7), ["## Part", "| name | unit |"])
 
-    def test_text_has_the_heading_above_it(self):
+    def test_context_of_a_text_is_the_heading_above(self):
         self.assertEqual(prose.context(self.ROWS, 4), ["## Part"])
         self.assertEqual(prose.context(["text"], 0), [])
 

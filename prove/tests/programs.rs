@@ -101,7 +101,7 @@ equic_u64 unfinished(struct equic_congestion_acked *call)
 ";
 
 #[test]
-fn what_leaves_its_memory_or_does_not_end_is_found_by_line() {
+fn findings_name_the_line_of_invalid_accesses_and_endless_loops() {
     let folder = folder("wrong");
     let source = folder.join("wrong.c");
     std::fs::write(&source, SOURCE).unwrap();

@@ -99,7 +99,7 @@ mod tests {
                        36 31 0:33 / /sys/fs/cgroup/devices rw - cgroup cgroup rw,devices\n";
 
     #[test]
-    fn cgroup_2_leaves_the_least_of_all_groups_above() {
+    fn cgroup_2_limit_is_the_least_of_all_parents() {
         let read = with(&[
             ("/sys/fs/cgroup/a/b/memory.max", "max\n"),
             ("/sys/fs/cgroup/a/b/memory.current", "10\n"),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_1_counts_its_own_controller() {
+    fn cgroup_1_limit_is_that_of_the_memory_controller() {
         let read = with(&[
             ("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "1000\n"),
             ("/sys/fs/cgroup/memory/x/memory.usage_in_bytes", "900\n"),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_texts_that_cannot_be_read_give_no_limit() {
+    fn cgroup_files_that_are_invalid_give_no_limit() {
         let read = with(&[("/sys/fs/cgroup/memory.max", "x")]);
         for mounts in ["", "x", "- cgroup2", "1 2 3 4 5 - cgroup2", TWO] {
             for groups in ["", "0", "0:", "0::", "0::/", ":::"] {

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn linux_says_what_is_available() {
+    fn memory_available_is_parsed_from_meminfo() {
         let text = "MemTotal:       32000 kB\nMemFree: 7 kB\nMemAvailable:    2000 kB\n";
         assert_eq!(parse(text), Some(2_048_000));
         for other in ["", "MemTotal: 1 kB", "MemAvailable: x kB", "MemAvailable: 1 MB"] {
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_runs_go_on_at_a_time_where_more_do_not_fit() {
+    fn memory_limits_the_runs_in_parallel() {
         let scenario = |size: &str| {
             Scenario::parse(&format!(
                 "[network]\ntopology = \"simple\"\nlink = {{ rate = \"10 Gb/s\", delay = \"1 s\" }}\n\

@@ -41,7 +41,7 @@ fn file(folder: &tempfile::TempDir, content: &str) -> String {
 }
 
 #[test]
-fn the_same_bytes_twice_whatever_the_number_of_threads() {
+fn run_gives_the_same_bytes_with_any_number_of_threads() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(&folder, SCENARIO);
     let first = ok(sim(&["run", &path, "--json", "--threads", "1"]));
@@ -57,7 +57,7 @@ fn the_same_bytes_twice_whatever_the_number_of_threads() {
 }
 
 #[test]
-fn schemas_are_those_of_the_library() {
+fn schema_output_is_that_of_the_library() {
     let json =
         |args: &[&str]| -> serde_json::Value { serde_json::from_slice(&ok(sim(args))).unwrap() };
     assert_eq!(json(&["run", "--schema"]), equic_scenario::schema());
@@ -69,7 +69,7 @@ fn schemas_are_those_of_the_library() {
 }
 
 #[test]
-fn a_table_for_people() {
+fn run_prints_a_table() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(&folder, SCENARIO);
     let table = ok(sim(&["run", &path]));
@@ -80,7 +80,7 @@ fn a_table_for_people() {
 }
 
 #[test]
-fn built_in_scenarios_are_listed_printed_and_run() {
+fn list_prints_built_in_scenarios_that_run() {
     let list = ok(sim(&["list", "--json"]));
     let list: serde_json::Value = serde_json::from_slice(&list).unwrap();
     let names: Vec<&str> = list["scenarios"]
@@ -107,7 +107,7 @@ fn built_in_scenarios_are_listed_printed_and_run() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_told_with_its_line() {
+fn run_reports_scenario_errors_with_their_line() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(&folder, &SCENARIO.replace("delay", "dealy"));
     let refused = sim(&["run", &path]);
@@ -138,7 +138,7 @@ start = "500 ms"
 "#;
 
 #[test]
-fn time_series_plots_and_logs_are_written() {
+fn run_writes_time_series_plots_and_logs() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(&folder, SHARED);
     let [out, qlog] = ["out", "qlog"].map(|name| folder.path().join(name));
@@ -291,7 +291,7 @@ call = { length = "1 s" }
 "#;
 
 #[test]
-fn applications_are_in_the_table_in_json_and_in_the_series() {
+fn run_reports_applications_in_table_json_and_series() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(&folder, APPLICATIONS);
     let out = folder.path().join("out");
@@ -321,7 +321,7 @@ fn applications_are_in_the_table_in_json_and_in_the_series() {
 }
 
 #[test]
-fn one_plot_is_drawn_into_one_file() {
+fn plot_is_drawn_into_one_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(&folder, SHARED);
     let plot = |name: &str, more: &[&str]| {
@@ -352,7 +352,7 @@ fn one_plot_is_drawn_into_one_file() {
 
 /// A flow can use TLS, and two runs with the same seed must still give the same result.
 #[test]
-fn flows_have_tls_on_request() {
+fn run_uses_tls_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let with = format!("{SCENARIO}quic = {{ protection = \"tls\" }}\n");
     let path = file(&folder, &with);
@@ -365,7 +365,7 @@ fn flows_have_tls_on_request() {
 }
 
 #[test]
-fn harm_is_measured_beside_each_flow_alone() {
+fn harm_is_measured_against_each_flow_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(&folder, SHARED);
     let result = ok(sim(&["run", &path, "--json", "--harm"]));
@@ -394,7 +394,7 @@ fn harm_is_measured_beside_each_flow_alone() {
 }
 
 #[test]
-fn what_cannot_be_written_is_told() {
+fn run_reports_paths_that_cannot_be_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(&folder, SHARED);
     for option in ["--out", "--qlog-dir"] {
@@ -405,7 +405,7 @@ fn what_cannot_be_written_is_told() {
 }
 
 #[test]
-fn a_scenario_that_does_not_fit_into_memory_is_refused_before_it_starts() {
+fn run_refuses_a_scenario_that_does_not_fit_into_memory() {
     let folder = tempfile::tempdir().unwrap();
     let flows = "size = \"100 GB\"\ncount = 50000\nquic = { window = \"1 GiB\" }";
     // The memory estimate includes the bytes in flight, up to the windows. This path has more bytes
@@ -424,7 +424,7 @@ fn a_scenario_that_does_not_fit_into_memory_is_refused_before_it_starts() {
 /// If the file system is full, the command must report an error, both for the result and for a qlog
 /// file.
 #[test]
-fn a_full_disk_is_told() {
+fn run_reports_a_full_disk() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(&folder, SCENARIO);
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
@@ -443,7 +443,7 @@ fn a_full_disk_is_told() {
 
 /// `equic-lab sim` must start `equic-sim`. `make build` puts both into the same directory.
 #[test]
-fn equic_lab_sim_is_this_program() {
+fn lab_sim_command_starts_this_program() {
     let lab = Path::new(EQUIC_SIM).with_file_name("equic-lab");
     assert!(lab.is_file(), "{} is built first: `make build`, or cargo build above", lab.display());
     assert_eq!(ok(run(&lab, &["sim", "list"])), ok(sim(&["list"])));

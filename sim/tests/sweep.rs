@@ -82,7 +82,7 @@ fn failed(output: Output, code: i32, said: &[&str]) {
 }
 
 #[test]
-fn a_sweep_has_all_rows_and_the_same_bytes_again() {
+fn sweep_has_all_rows_and_repeats_the_same_bytes() {
     let scene = Scene::new(GRID);
     assert_eq!(ok(scene.sweep("none", &["--dry-run"])), "4 cells, 24 runs\n");
     assert!(!scene.path("none").exists());
@@ -109,7 +109,7 @@ fn a_sweep_has_all_rows_and_the_same_bytes_again() {
 }
 
 #[test]
-fn rows_of_applications_have_more_columns() {
+fn sweep_rows_of_applications_have_more_columns() {
     let grid = GRID
         .replace("size = \"60 KB\"\n", "[flow.requests]\ncount = 4\nresponse = \"5 KB\"\n")
         .replace("arm = [\n", "\"flow.application\" = [\"requests\"]\narm = [\n");
@@ -126,7 +126,7 @@ fn rows_of_applications_have_more_columns() {
 }
 
 #[test]
-fn parquet_has_what_csv_has() {
+fn sweep_parquet_has_the_values_of_csv() {
     use parquet::file::reader::{FileReader as _, SerializedFileReader};
     use parquet::record::RowAccessor as _;
     let scene = Scene::new(GRID);
@@ -145,7 +145,7 @@ fn parquet_has_what_csv_has() {
 }
 
 #[test]
-fn parts_merge_to_the_same_bytes() {
+fn merge_of_parts_gives_the_same_bytes() {
     let scene = Scene::new(GRID);
     ok(scene.sweep("whole", &[]));
     for part in ["1/3", "2/3", "3/3"] {
@@ -178,7 +178,7 @@ fn parts_merge_to_the_same_bytes() {
 /// The texts of traces are part of the grid: with another trace, it is another grid. The directory
 /// of a sweep must contain all files that merging needs.
 #[test]
-fn traces_are_part_of_the_grid() {
+fn sweep_stores_traces_as_part_of_the_grid() {
     let grid = GRID.replace("rate = \"10 Mb/s\", ", "").replace(
         "\"network.link.rate\" = [\"2 Mb/s\", \"10 Mb/s\"]",
         "\"network.link.trace\" = [\"slow\", \"fast\"]",
@@ -210,7 +210,7 @@ fn traces_are_part_of_the_grid() {
 }
 
 #[test]
-fn a_sweep_that_was_killed_goes_on() {
+fn sweep_continues_after_a_kill() {
     let scene = Scene::new(GRID);
     ok(scene.sweep("whole", &[]));
     let mut child = Command::new(EQUIC_SIM)
@@ -244,7 +244,7 @@ fn a_sweep_that_was_killed_goes_on() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_what_is_there_is_kept() {
+fn sweep_reports_a_full_disk_and_how_to_continue() {
     let scene = Scene::new(GRID);
     ok(scene.sweep("full", &[]));
     let runs = scene.path("full").join("runs.jsonl");
@@ -260,7 +260,7 @@ fn a_full_disk_is_told_and_what_is_there_is_kept() {
 
 /// The file system becomes full during a sweep, and has room again later. No run may be lost.
 #[test]
-fn a_sweep_goes_on_when_there_is_room_again() {
+fn sweep_continues_when_the_disk_has_room_again() {
     let scene = Scene::new(&GRID.replace("seeds = 6", "seeds = 20"));
     ok(scene.sweep("whole", &[]));
     std::fs::create_dir(scene.path("small")).unwrap();
@@ -296,7 +296,7 @@ fn a_sweep_goes_on_when_there_is_room_again() {
 }
 
 #[test]
-fn mistakes_of_a_grid_are_told_before_anything_runs() {
+fn sweep_reports_grid_errors_before_any_run() {
     let scene = Scene::new(&GRID.replace("10 Mb/s\"]", "0 Mb/s\"]"));
     failed(scene.sweep("out", &[]), 1, &["grid.toml:9: network.link.rate", "cell: 0 Mb/s, quic"]);
     assert!(!scene.path("out").exists());
@@ -304,7 +304,7 @@ fn mistakes_of_a_grid_are_told_before_anything_runs() {
 }
 
 #[test]
-fn sweeps_are_compared_by_seed() {
+fn compare_pairs_runs_by_seed() {
     let scene = Scene::new(&GRID.replace("seeds = 6", "seeds = 8"));
     ok(scene.sweep("old", &[]));
     let slower = Scene::new(&GRID.replace("seeds = 6", "seeds = 8").replace("10 ms", "40 ms"));
@@ -330,7 +330,7 @@ fn sweeps_are_compared_by_seed() {
 /// With five seeds, no difference can have p < 0.05, however large it is. The command must report
 /// this.
 #[test]
-fn compare_says_when_there_are_too_few_seeds() {
+fn compare_reports_too_few_seeds() {
     let few = GRID.replace("seeds = 6", "seeds = 5");
     let (scene, slower) = (Scene::new(&few), Scene::new(&few.replace("10 ms", "400 ms")));
     ok(scene.sweep("old", &[]));
@@ -350,7 +350,7 @@ fn compare_says_when_there_are_too_few_seeds() {
 /// Results that measure different things must not be compared. The command must list every scenario
 /// key that differs.
 #[test]
-fn compare_says_what_differs_and_what_cannot_be_compared() {
+fn compare_lists_differing_keys_and_rejects_other_measures() {
     let grid = GRID.replace("[network]", "limit = \"200 s\"\n[network]");
     let other = |from: &str, to: &str| {
         assert!(grid.contains(from), "{from}");
@@ -395,7 +395,7 @@ fn compare_says_what_differs_and_what_cannot_be_compared() {
 /// Goodput until the end of the run depends on the limit. Flows that do not complete can therefore
 /// be compared only if both sweeps have the same limit.
 #[test]
-fn flows_that_do_not_complete_are_only_compared_with_the_same_limit() {
+fn compare_of_incomplete_flows_needs_the_same_limit() {
     let grid =
         GRID.replace("size = \"60 KB\"\n", "").replace("[network]", "limit = \"2 s\"\n[network]");
     let (short, long) = (Scene::new(&grid), Scene::new(&grid.replace("2 s", "3 s")));
@@ -411,7 +411,7 @@ fn flows_that_do_not_complete_are_only_compared_with_the_same_limit() {
 /// At the end of a complete sweep, the command must print its table and the names of its files. For
 /// a part of a sweep, it must not print a table.
 #[test]
-fn a_sweep_prints_its_table_and_names_its_files() {
+fn sweep_prints_its_table_and_the_names_of_its_files() {
     let scene = Scene::new(GRID);
     let shown = ok(scene.sweep("out", &[]));
     let line = shown.lines().find(|line| line.contains("tcp, old") && line.contains("10 Mb/s"));
@@ -430,7 +430,7 @@ fn a_sweep_prints_its_table_and_names_its_files() {
 
 /// Settings that may differ between protocols must be columns of both tables.
 #[test]
-fn settings_of_flows_are_in_the_rows_and_the_summary() {
+fn sweep_rows_and_summary_have_the_settings_of_flows() {
     let scene = Scene::new(GRID);
     ok(scene.sweep("out", &[]));
     for file in ["rows.csv", "summary.csv"] {
@@ -448,7 +448,7 @@ fn settings_of_flows_are_in_the_rows_and_the_summary() {
 
 /// If a process writes to the directory of a sweep, a second process must not write to it.
 #[test]
-fn two_sweeps_do_not_write_to_one_directory() {
+fn sweep_refuses_a_directory_that_another_process_writes() {
     let scene = Scene::new(GRID);
     ok(scene.sweep("out", &[]));
     // The test locks the file, as another process would.

@@ -43,7 +43,7 @@ fn bare(line: &str) -> String {
 }
 
 #[test]
-fn the_tutorial_is_as_it_is_printed() {
+fn tutorial_shows_the_actual_output() {
     let folder = tempfile::tempdir().unwrap();
     // The page asks the reader to save this scenario as a file.
     let (_, scenario) = PAGE.split_once("```toml\n").unwrap();
@@ -84,7 +84,7 @@ fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn every_sim_command_of_the_documentation_is_accepted() {
+fn documentation_commands_of_sim_are_accepted() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut found = vec![root.join("README.md")];
     pages(&root.join("docs"), &mut found);

@@ -143,7 +143,7 @@ fn both_have_carried_data(ours: &Bytes, noq: &Bytes) {
 }
 
 /// Waits until noq reports that its peer closed the path.
-async fn noq_hears_of_the_end(events: &mut noq::PathEvents, of: PathId) {
+async fn noq_sees_the_path_closed(events: &mut noq::PathEvents, of: PathId) {
     let heard = async {
         loop {
             if let Ok(PathEvent::Abandoned { id, reason, .. }) = events.next().await.unwrap() {
@@ -185,7 +185,7 @@ async fn one_is_left(connection: &equic_quic::Connection) -> equic_quic::PathInf
 /// Our client opens a second path to noq's server, sends data both ways on both paths, and then
 /// closes the first path.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn our_client_with_noqs_server() {
+async fn multipath_of_our_client_with_noqs_server() {
     let identity = Identity::new();
     let tls = QuicServerConfig::try_from(Arc::new(identity.server())).unwrap();
     let mut config = noq::ServerConfig::with_crypto(Arc::new(tls));
@@ -198,7 +198,7 @@ async fn our_client_with_noqs_server() {
         let mut events = connection.path_events();
         echo!(connection, ());
         let bytes = echo!(connection, of_noq(&connection));
-        noq_hears_of_the_end(&mut events, PathId::from(0u32)).await;
+        noq_sees_the_path_closed(&mut events, PathId::from(0u32)).await;
         echo!(connection, ());
         connection.closed().await;
         bytes
@@ -226,7 +226,7 @@ async fn our_client_with_noqs_server() {
 /// noq's client opens a second path to our server, sends data both ways on both paths, and then
 /// closes the second path.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn noqs_client_with_our_server() {
+async fn multipath_of_noqs_client_with_our_server() {
     let identity = Identity::new();
     let config = equic_quic::ServerConfig::new(identity.server()).with_transport(our_transport());
     let sockets = equic_quic::Endpoint::bind((Ipv4Addr::UNSPECIFIED, 0).into(), 1, None).unwrap();

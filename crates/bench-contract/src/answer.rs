@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks() {
+    fn answer_percentiles_are_by_nearest_rank() {
         let of = |count: u32| FirstByte::of((1..=count).rev().map(f64::from).collect());
         let hundred = of(101).unwrap();
         assert_eq!((hundred.median, hundred.p95), (51.0, 96.0));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exchanges_beside_a_bulk_download_come_to() {
+    fn answer_of_a_loaded_run_has_both_latencies() {
         let answer = Answer::of_loaded(vec![1.0, 3.0, 2.0], vec![5.0, 4.0], 1_000_000, 9.0);
         let latency = answer.latency.unwrap();
         assert_eq!((answer.count, answer.bytes, answer.seconds), (2, 1_002_048, 9.0));

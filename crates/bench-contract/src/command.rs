@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn works_and_their_protocols() {
+    fn command_reads_work_and_protocol() {
         let two = client("--download 10 --connections 2").unwrap();
         assert_eq!(two.work, Work::Download { bytes: 10, streams: 1, connections: 2 });
         assert_eq!(two.protocol, Protocol::Perf);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn knobs_are_as_usual_unless_turned() {
+    fn command_knobs_have_defaults() {
         let usual = client("--hold 1").unwrap().knobs;
         assert_eq!((usual.receive_buffer(), usual.payload(), usual.gso), (4 << 20, 1452, None));
         let words =

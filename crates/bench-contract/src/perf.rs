@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_what_is_expected() {
+    fn perf_answer_has_the_expected_bytes() {
         for wanted in [0, 1, 8, 9, 1024, 65_536 + 8, 3_000_001] {
             let data = answer(10, wanted);
             let got = received(&data);
@@ -273,14 +273,14 @@ mod tests {
     /// Implementations in other languages create the same pattern, so its first bytes must not
     /// change.
     #[test]
-    fn the_pattern_is_the_one_in_the_documentation() {
+    fn perf_pattern_is_the_documented_one() {
         assert_eq!(pattern_bytes(0, 8), [0x3c, 0x5e, 0x81, 0xb4, 0x0c, 0x5e, 0xc6, 0x8e]);
         assert_eq!(pattern_bytes(0, CHUNK as u64), pattern_bytes(PERIOD as u64, CHUNK as u64));
         assert_eq!(pattern_bytes(PERIOD as u64 - 1, u64::MAX).len(), CHUNK);
     }
 
     #[test]
-    fn what_is_missing_doubled_or_changed_is_seen() {
+    fn perf_check_finds_missing_doubled_and_changed_bytes() {
         let data = answer(0, 4 << 20);
         for size in [1, 1200, 4096, 16 << 10, 64 << 10, 1 << 20] {
             let (front, back) = data.split_at(100_000);

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_latency_has_all_its_values_and_no_others() {
+    fn answer_latency_requires_exactly_its_fields() {
         let effective = r#""effective":{"implementation":"a 1","io":"native","cipher":null}"#;
         let read = |latency: &str| {
             let text =
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_is_no_error() {
+    fn answer_fields_may_be_absent_or_null() {
         let text = r#"{"bytes":1,"count":1,"seconds":0.5,"effective":{"implementation":"a 1",
             "io":"native","receive_buffer":null,"send_buffer":7,"stream_window":null,
             "connection_window":null,"congestion":null,"cipher":null,"max_payload":null,

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn builtin_list_is_that_of_the_tree_and_is_complete() {
+    fn builtin_list_has_the_implementations_of_the_tree() {
         let registry = registry(Path::new("/built"), Path::new("/bin/equic")).unwrap();
         let names: Vec<&str> = registry.all().iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names[0], "equic");
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn builtin_tree_is_that_of_a_target_folder_only() {
+    fn builtin_tree_is_found_from_a_target_folder_only() {
         let folder = tempfile::tempdir().unwrap();
         let tree_of = |program: &str| tree(&folder.path().join(program));
         assert_eq!(tree_of("target/release/equic"), None);

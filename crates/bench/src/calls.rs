@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_tc_says_is_read() {
+    fn calls_are_parsed_from_tc_and_summed_by_direction() {
         let text =
             "qdisc pfifo 8001: root refcnt 2 limit 100000p\n Sent 1234 bytes 56 pkt (dropped 0)\n";
         assert_eq!(parse(text), Some(56));

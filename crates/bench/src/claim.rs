@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claim_of_a_second_run_is_noticed_by_both() {
+    fn claim_of_a_second_run_is_seen_by_both_runs() {
         let name = format!("equic-bench-test-{}", std::process::id());
         let first = Claim::named(&name);
         assert_eq!((first.other(), first.joined()), (None, None));

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_of_the_client_is_bounded_by_what_the_runner_saw() {
+    fn clock_of_the_client_is_checked_against_runner_observations() {
         // The attempt is a transfer of 250 MB at 1.41 Gbit/s. The client takes 60 ms to fetch one
         // byte.
         let seen = Seen {
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_is_not_doubted_for_a_start_that_took_twice_as_long() {
+    fn clock_is_not_doubted_if_the_start_took_twice_as_long() {
         let seen = |start| Seen {
             process: 0.5,
             probe: Some(0.3),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_of_counted_work_is_bounded_too() {
+    fn clock_is_checked_for_counted_workloads() {
         let seen = |process| Seen { process, probe: Some(0.1), ..Seen::default() };
         assert_eq!(checked(Workload::Handshakes, 3.0, seen(3.2)), Ok(false));
         // The client worked on handshakes for fifteen seconds, but reports three.
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_sees_bytes_between_two_looks() {
+    fn clock_measures_passage_between_two_samples() {
         let begun = Instant::now();
         let at = |milliseconds| begun + Duration::from_millis(milliseconds);
         let mut passage =

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_read() {
+    fn counters_are_parsed_from_proc_files() {
         let snmp =
             "Tcp: A\nTcp: 1\nUdp: InDatagrams RcvbufErrors\nUdp: 1 5\nUdpLite: RcvbufErrors\n";
         assert_eq!((udp4(snmp), udp4("")), (5, 0));

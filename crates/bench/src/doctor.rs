@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn each_ailment_is_found_with_its_cure() {
+    fn doctor_finds_each_bad_setting_and_names_its_fix() {
         let folder = healthy();
         assert_eq!(at_rest(folder.path(), &[0], &[1]), []);
         for (file, text, what, cure) in [
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_are_not_shared() {
+    fn doctor_reports_cpus_shared_by_server_and_client() {
         let folder = healthy();
         let one = |server: &[usize], client: &[usize]| {
             at_rest(folder.path(), server, client)
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn load_and_steal_are_told_apart() {
+    fn doctor_distinguishes_load_from_steal() {
         let before = Cpus { total: 10.0, ..Cpus::default() };
         let after = Cpus { total: 12.0, steal: 0.1, ..Cpus::default() };
         assert_eq!(at_work(before, after)[0].what, "steal");

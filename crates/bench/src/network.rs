@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn points_change_links() {
+    fn links_follow_the_path_and_the_sweep_point() {
         let usual = Links { plain: false, rate: None, mtu: 1500 };
         assert_eq!(links("loopback", &[]).unwrap(), None);
         assert_eq!(links("veth", &[("rcvbuf", "1")]).unwrap(), Some(usual));

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn who_speaks_the_same_meets() {
+    fn pair_needs_a_shared_protocol_and_matching_roles() {
         let mut all = [
             one("a", &["perf", "h3"]),
             one("b", &["h3", "perf"]),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_known() {
+    fn pair_refuses_unsupported_sizes_and_settings() {
         let size = Size { bytes: 1000, ..Size::quick() };
         let mut all = [one("a", &["perf"]), one("tcp", &["perf-tcp"])];
         all[0].max_filesize = Some(999);

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_and_given() {
+    fn path_is_parsed_and_has_a_name() {
         for (text, name) in [
             ("loopback", "loopback"),
             ("veth", "veth"),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_may_be_as_slow_as_its_path() {
+    fn path_least_rate_follows_rate_loss_and_delay() {
         let least = |text: &str| NetPath::read(text).unwrap().least_rate();
         for text in [
             "loopback",
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_is_as_it_was_written() {
+    fn path_relay_has_the_impairments_of_its_text() {
         let text = "relay:delay=20ms,loss=1.5%,reorder=2%,late=3ms,rate=100mbit,queue=50,seed=9";
         let NetPath::Relay(impairment) = NetPath::read(text).unwrap() else { panic!() };
         let server = "127.0.0.1:9".parse().unwrap();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn path_rejects_invalid_text() {
         for (text, why) in [
             ("moon", "use loopback, veth, veth-plain"),
             ("loopback:x", "use loopback, veth, veth-plain"),

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_complete_needs_what_arguments_name() {
+    fn places_complete_requires_files_named_in_arguments() {
         let folder = tempfile::tempdir().unwrap();
         let built = folder.path().join("built");
         std::fs::create_dir_all(built.join("classes")).unwrap();

@@ -44,7 +44,7 @@ fn plan(options: &Options, program: &Path) -> Result<RunPlan, BenchError> {
 }
 
 #[test]
-fn every_round_has_every_cell_in_an_order_of_its_own() {
+fn plan_has_every_cell_in_every_round_in_another_order() {
     let plan = |options| plan(&options, Path::new("/bin/sh")).unwrap();
     let first = plan(options());
     // There are 4 pairs and 2 sweep points. `download` runs on two paths, and `idle` only on one.
@@ -83,7 +83,7 @@ fn every_round_has_every_cell_in_an_order_of_its_own() {
 }
 
 #[test]
-fn a_plan_is_the_same_again_unless_something_changed() {
+fn plan_difference_names_what_changed() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program");
     std::fs::write(&program, "one").unwrap();
@@ -110,7 +110,7 @@ fn a_plan_is_the_same_again_unless_something_changed() {
 }
 
 #[test]
-fn what_cannot_be_run_is_said() {
+fn plan_errors_name_the_invalid_option() {
     let said = |change: fn(&mut Options)| {
         let mut options = options();
         change(&mut options);
@@ -126,7 +126,7 @@ fn what_cannot_be_run_is_said() {
 }
 
 #[test]
-fn digests_are_sha_256() {
+fn plan_digest_is_sha_256() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "abc").unwrap();

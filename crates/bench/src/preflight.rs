@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_profiles_need_is_named() {
+    fn preflight_names_the_settings_that_profiles_need() {
         let symbols = "0000000000000000 A fixed_percpu_data\nffffffff81000000 T _text\n";
         let hidden = "0000000000000000 A fixed_percpu_data\n0000000000000000 T _text\n";
         assert_eq!(perf(true, "4\n", symbols, &Ok(())), Ok(()));

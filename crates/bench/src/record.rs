@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_whether_it_counts() {
+    fn record_states_whether_it_counts_and_why_not() {
         let unsupported = || End::Unsupported { why: "why".to_owned() };
         for (end, round, last, extra, why_not) in [
             (measured(5.0), 0, true, false, None),
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_earlier_releases_are_read() {
+    fn record_of_an_earlier_release_is_read() {
         let mut line = serde_json::to_value(record(measured(5.0))).unwrap();
         line.as_object_mut().unwrap().remove("schema");
         let read: Record = serde_json::from_value(line).unwrap();
@@ -375,7 +375,7 @@ mod tests {
 
     /// The table in docs/notebook/bench-output.md must have exactly the fields of a line.
     #[test]
-    fn the_docs_have_every_field() {
+    fn record_fields_are_documented() {
         let figures = Figures {
             handshake_seconds: Some(1.0),
             latency: Some(Latency::default()),

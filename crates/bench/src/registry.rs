@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn all_three_formats_are_read() {
+    fn registry_reads_all_three_formats() {
         let registry = read(
             r#"{"zebra": {"url": "u", "tier": 1, "io": "native", "command": ["{built}/z", "{dir}"]},
                 "lsquic": {"path": "lsquic", "solo": true, "max_filesize": "2GiB"},
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused() {
+    fn registry_rejects_invalid_lists() {
         for (text, why) in [
             ("[]", "list.json"),
             (r#"{"a": {"url": ""}}"#, "the entry of a needs a command"),

@@ -380,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_disturbed_is_said_with_units() {
+    fn run_reports_a_disturbed_figure_with_units() {
         let noise = Noise { foreign: 0.123_456_789, steal: 0.0, too_much: true };
         let figures =
             |value, unit: &str| Figures { value, unit: unit.into(), ..Figures::default() };

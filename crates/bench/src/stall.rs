@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trickle_is_a_standstill_and_ignorance_is_none() {
+    fn stall_is_detected_below_the_trickle_but_not_without_counters() {
         let detector = StallDetector { since: Instant::now(), before: Some(1_000_000) };
         assert!(detector.is_stalled(Some(1_000_000)));
         assert!(detector.is_stalled(Some(1_000_000 + TRICKLE - 1)));

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_double_and_lists_are_taken_as_they_are() {
+    fn sweep_ranges_double_and_lists_are_kept() {
         assert_eq!(
             values("rcvbuf=106k..6.8M"),
             ["106000", "212000", "424000", "848000", "1696000", "3392000", "6784000"]
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn sweep_rejects_invalid_text() {
         for (text, why) in [
             ("rcvbuf", "NAME=A,B,C"),
             ("colour=red", "the settings are rcvbuf"),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn points_are_all_combinations() {
+    fn sweep_points_are_all_combinations() {
         let sweeps =
             ["rcvbuf=1k,2k", "gso=on,off", "aes=off"].map(|text| Sweep::read(text).unwrap());
         let points = points(&sweeps).unwrap();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_and_rates() {
+    fn sweep_parses_byte_amounts_and_bit_rates() {
         assert_eq!(bytes("100M"), Some(100_000_000));
         assert_eq!(bytes("2GiB"), Some(2 << 30));
         assert_eq!(bytes("1.5k"), Some(1500));

@@ -413,7 +413,7 @@ mod tests {
     /// The agent must have ended before the write. Otherwise, it depends on timing whether a write
     /// to a closed connection fails.
     #[test]
-    fn one_that_has_hung_up_does_not_answer() {
+    fn testbed_reports_an_agent_that_has_ended() {
         for said in ["", "echo Welcome; ", r#"echo '{"is":"failed","why":"no such CPU"}'; "#] {
             let ssh = ["sh", "-c", &format!("{said}exit 255"), "equic"].map(str::to_owned);
             let mut session = Session::start(&ssh, Path::new("equic")).unwrap();

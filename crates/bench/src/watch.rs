@@ -130,7 +130,7 @@ mod tests {
     const BOUNDS: Bounds = Bounds { steal: 0.02, foreign: 0.05 };
 
     #[test]
-    fn a_part_is_too_much_and_a_few_ticks_are_not() {
+    fn watch_judges_shares_as_noise_but_not_a_few_clock_ticks() {
         let noise = judge(10.0, 0.1, 0.4, BOUNDS);
         assert_eq!((noise.steal, noise.foreign, noise.too_much), (0.01, 0.04, false));
         assert!(judge(10.0, 0.3, 0.0, BOUNDS).too_much);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn work_of_a_stranger_is_seen() {
+    fn watch_sees_cpu_time_of_foreign_processes() {
         // The CPU time of this child counts as foreign, because the child is waited for only after
         // the second reading.
         let mut command = std::process::Command::new("/bin/sh");

@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_asked_for_is_taken() {
+    fn workload_check_accepts_only_the_requested_work() {
         let good = [
             (Workload::Download, answer(1000, 1, None, 0.1)),
             (Workload::Streams, answer(1000, 10, None, 0.1)),
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_slow_is_waited_for() {
+    fn workload_patience_grows_with_a_slow_path() {
         assert_eq!(Workload::Download.patience(&SIZE, 5e6), 30.0002);
         assert_eq!(Workload::Download.patience(&SIZE, 10.0), 130.0);
         assert_eq!(Workload::Ttfb.patience(&SIZE, 10.0), 34.0);
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_and_arguments_are_the_contract_s() {
+    fn workload_names_are_unique_and_arguments_follow_the_contract() {
         for workload in Workload::ALL {
             assert!(!workload.protocols().is_empty());
             assert_eq!(Workload::named(workload.name()), Some(workload));

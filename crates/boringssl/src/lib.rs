@@ -194,7 +194,7 @@ mod tests {
     /// Checks test cases 4 and 16 of McGrew and Viega, "The Galois/Counter Mode of Operation
     /// (GCM)", Appendix B.
     #[test]
-    fn published_vectors() {
+    fn aes_gcm_matches_published_vectors() {
         let header = bytes("feedfacedeadbeeffeedfacedeadbeefabaddad2");
         let nonce: [u8; NONCE_LEN] = bytes("cafebabefacedbaddecaf888").try_into().unwrap();
         let plain = bytes(
@@ -228,7 +228,7 @@ mod tests {
     /// For all lengths of packets and for two long messages, this crate must produce the same
     /// ciphertext and tag as AWS-LC, and must decrypt them.
     #[test]
-    fn messages_are_those_of_aws_lc() {
+    fn aes_gcm_gives_the_same_output_as_aws_lc() {
         let mut rng = StdRng::seed_from_u64(0x5eed);
         for algorithm in [&AES_128_GCM, &AES_256_GCM] {
             let mut key = vec![0; algorithm.key_len()];
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_changed_does_not_open() {
+    fn aes_gcm_refuses_any_changed_input() {
         let key = AesGcm::new(&[7; 16]).unwrap();
         let (nonce, header) = ([3; NONCE_LEN], [5; 9]);
         for length in [0, 1, 15, 16, 17, 100, 1424] {
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_have_two_lengths() {
+    fn aes_gcm_key_has_16_or_32_bytes() {
         for length in 0..70 {
             assert_eq!(AesGcm::new(&vec![1; length]).is_some(), matches!(length, 16 | 32));
         }
@@ -309,7 +309,7 @@ mod tests {
 
     /// Several threads use one key at the same time, as QUIC connections in several threads do.
     #[test]
-    fn threads_share_a_key() {
+    fn aes_gcm_key_can_be_shared_by_threads() {
         let key = AesGcm::new(&[7; 32]).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..4u8 {

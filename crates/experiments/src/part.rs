@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patience_is_not_spent_by_a_clock_that_jumps() {
+    fn patience_is_not_used_up_by_a_clock_jump() {
         let mut patience = Patience::new();
         let begun = patience.looked;
         assert!(patience.lasts_at(begun + 10 * PATIENCE));

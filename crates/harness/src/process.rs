@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_has_its_status_and_is_told_again() {
+    fn process_status_can_be_read_again() {
         let mut program = piped("exit 7");
         assert_eq!(program.join().unwrap().status.code(), Some(7));
         assert!(program.has_ended());
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_a_group() {
+    fn process_group_is_killed_on_drop() {
         // The background process of the shell keeps standard output open. The output is closed only
         // when the last process of the group ends.
         let mut program = piped("sleep 1000 & echo there; wait");
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_heed_sigterm_is_killed() {
+    fn process_that_ignores_sigterm_is_killed() {
         let mut program = piped("trap '' TERM; echo there; while :; do sleep 1; done");
         let mut line = String::new();
         BufReader::new(program.take_stdout().unwrap()).read_line(&mut line).unwrap();
@@ -352,10 +352,10 @@ mod tests {
     }
 
     #[test]
-    fn who_is_asked_to_end_yields_no_longer() {
+    fn process_loses_its_nice_value_on_termination() {
         if !nix::unistd::geteuid().is_root() {
             eprintln!(
-                "who_is_asked_to_end_yields_no_longer: skipped, as taking a nice value back needs root"
+                "process_loses_its_nice_value_on_termination: skipped, because it needs root"
             );
             return;
         }
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_placement_is_kept() {
+    fn process_placement_is_applied() {
         let placement = ProcessPlacement {
             cpus: &allowed(),
             environment: [("WORD".to_owned(), "said".to_owned())].into(),

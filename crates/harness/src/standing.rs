@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_is_told_with_its_name_and_state() {
+    fn standing_reports_name_and_state_of_a_process() {
         let mut child =
             Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         // The test polls, because nothing reports when the process begins to wait.

@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_letters_are_each_their_own() {
+    fn case_names_and_letters_are_unique() {
         for (index, case) in Case::ALL.into_iter().enumerate() {
             assert_eq!(Case::named(case.name()), Some(case));
             let others = Case::ALL.iter().skip(index + 1);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_are_told_the_runner_s_names() {
+    fn case_has_the_testcase_value_of_the_runner() {
         assert_eq!(Case::HandshakeLoss.testcase(Role::Client), "multiconnect");
         assert_eq!(Case::KeyUpdate.testcase(Role::Server), "transfer");
         assert_eq!(Case::KeyUpdate.testcase(Role::Client), "keyupdate");
@@ -357,7 +357,7 @@ mod tests {
     /// docs/interop.md must list the values of TESTCASE, and the cases that need a key log, for
     /// authors of endpoints.
     #[test]
-    fn endpoints_are_told_what_the_docs_say() {
+    fn case_testcase_values_are_documented() {
         let docs = include_str!("../../../docs/interop.md");
         let mut rows: Vec<((&str, &str), Vec<&str>)> = Vec::new();
         for case in Case::ALL {

@@ -82,7 +82,7 @@ fn changed(change: impl FnOnce(&mut Trace)) -> Trace {
 }
 
 #[test]
-fn handshakes_are_counted() {
+fn check_counts_handshakes() {
     passes(Case::Handshake, &plain());
     passes(Case::Transfer, &plain());
     fails(Case::Handshake, &Trace::default(), "0 handshakes");
@@ -106,7 +106,7 @@ fn handshakes_are_counted() {
 }
 
 #[test]
-fn what_needs_keys_fails_without() {
+fn check_fails_without_needed_keys() {
     let without = changed(|trace| trace.has_keys = false);
     fails(Case::KeyUpdate, &without, "key log");
     let wrong = changed(|trace| trace.connections[0].keys = false);
@@ -114,7 +114,7 @@ fn what_needs_keys_fails_without() {
 }
 
 #[test]
-fn suites_and_streams() {
+fn check_of_cipher_suites_and_streams() {
     fails(Case::ChaCha20, &plain(), "1301");
     let only = |trace: &mut Trace| {
         trace.connections[0].client_hello =
@@ -145,7 +145,7 @@ fn suites_and_streams() {
 }
 
 #[test]
-fn a_retry_is_used() {
+fn check_of_retry() {
     let token = vec![9, 9];
     let retried = |number: u64| {
         changed(|trace| {
@@ -166,7 +166,7 @@ fn a_retry_is_used() {
 }
 
 #[test]
-fn a_second_connection_resumes() {
+fn check_of_resumption_and_0_rtt() {
     let twice = |certificate| {
         changed(|trace| {
             trace.packets.push(Seen { scid: vec![3], ..trace.packets[1].clone() });
@@ -191,7 +191,7 @@ fn a_second_connection_resumes() {
 }
 
 #[test]
-fn keys_marks_and_hellos() {
+fn check_of_key_update_ecn_and_client_hellos() {
     fails(Case::KeyUpdate, &plain(), "client");
     let phase = |trace: &mut Trace, at: usize| {
         trace.packets[at].content = Some(Content { key_phase: true, ..Content::default() });
@@ -226,7 +226,7 @@ fn keys_marks_and_hellos() {
 }
 
 #[test]
-fn three_times_and_no_more() {
+fn check_of_the_amplification_limit() {
     passes(Case::AmplificationLimit, &plain());
     let short = changed(|trace| trace.connections[0].server_handshake_bytes = 900);
     fails(Case::AmplificationLimit, &short, "cannot contain its long certificate");
@@ -281,7 +281,7 @@ fn moved(answered: bool, same_id: bool) -> Trace {
 }
 
 #[test]
-fn paths_are_validated() {
+fn check_of_rebinding_and_migration() {
     fails(Case::RebindPort, &plain(), "address did not change");
     passes(Case::RebindPort, &moved(true, true));
     passes(Case::RebindAddr, &moved(true, true));
@@ -330,7 +330,7 @@ fn over_two_paths() -> Trace {
 }
 
 #[test]
-fn several_paths_carry_data() {
+fn check_of_multipath() {
     let without = |at: usize, change: fn(&mut Seen)| {
         let mut trace = over_two_paths();
         change(&mut trace.packets[6 + at]);
@@ -354,7 +354,7 @@ fn several_paths_carry_data() {
 }
 
 #[test]
-fn versions() {
+fn check_of_versions() {
     let second = |from: usize| {
         changed(|trace| {
             for seen in trace.packets.iter_mut().skip(from) {

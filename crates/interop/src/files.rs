@@ -96,7 +96,7 @@ mod tests {
     use crate::{Case, Size};
 
     #[test]
-    fn every_difference_is_found() {
+    fn files_comparison_finds_every_difference() {
         let (www, down) =
             (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
         let names = write(www.path(), &Case::Ipv6.plan(Size::Small), 5).expect("files are written");

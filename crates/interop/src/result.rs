@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_json_is_the_runner_s() {
+    fn result_json_has_the_format_of_the_runner() {
         let mut matrix = Matrix {
             clients: vec!["a".to_owned()],
             servers: vec!["b".to_owned(), "c".to_owned()],

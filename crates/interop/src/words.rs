@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_the_last_lines_without_what_a_terminal_obeys() {
+    fn words_are_the_last_lines_with_escaped_control_characters() {
         let panic = b"first\n\nthread 'main' panicked\nno cipher suite\nnote: run with `RUST_BACKTRACE=1`\n\n";
         assert_eq!(lines(panic, 1), ["no cipher suite"]);
         assert_eq!(lines(panic, 2), ["thread 'main' panicked", "no cipher suite"]);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_bounded() {
+    fn words_are_limited_in_length() {
         let long = vec![b'x'; 1 << 20];
         let said = lines(&long, 5);
         assert_eq!((said.len(), said[0].chars().count()), (1, LINE + 1));

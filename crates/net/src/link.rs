@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn link_rejects_invalid_settings() {
         assert_eq!(Link::default().check(), Ok(()));
         for percent in [-1.0, 100.5, f64::NAN] {
             for link in [

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_are_wrong_as_often_as_asked_for() {
+    fn loss_by_bit_errors_has_the_configured_rate() {
         for (rate, bytes) in [(1e-6, 1500), (1e-5, 1500), (1e-4, 100), (1e-9, 1500), (1.0, 1)] {
             let expected = 1.0 - f64::powi(1.0 - rate, 8 * bytes);
             let found = share(&losses(Loss::BitErrors(rate), bytes as usize));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn gilbert_elliott_has_its_mean_and_its_bursts() {
+    fn loss_by_gilbert_elliott_has_its_mean_and_bursts() {
         let model = GilbertElliott { to_bad: 0.01, to_good: 0.25, loss_bad: 1.0, loss_good: 0.0 };
         let found = losses(Loss::GilbertElliott(model), 1500);
         let mean = share(&found);
@@ -141,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_is_never_left() {
+    fn loss_by_gilbert_elliott_may_stay_in_one_state() {
         let model = GilbertElliott { to_bad: 0.0, to_good: 0.0, loss_bad: 1.0, loss_good: 0.0 };
         assert_eq!(model.mean_loss(), 0.0);
         assert_eq!(share(&losses(Loss::GilbertElliott(model), 1500)), 0.0);
     }
 
     #[test]
-    fn what_is_no_probability_is_refused() {
+    fn loss_rejects_invalid_probabilities() {
         for wrong in [-0.1, 1.1, f64::NAN] {
             assert!(!Loss::BitErrors(wrong).is_possible());
             let good = GilbertElliott { to_bad: 0.1, to_good: 0.1, loss_bad: 0.1, loss_good: 0.1 };

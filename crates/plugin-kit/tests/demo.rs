@@ -6,7 +6,7 @@ use equic_plugin_kit::trial::TRIALS;
 /// Each plugin must improve the result of its trial, although the client has never seen the plugin,
 /// and all data must arrive intact.
 #[test]
-fn every_trial_gains() {
+fn demo_trials_improve_their_result() {
     for trial in TRIALS {
         let compared = trial.run(17, 4).unwrap_or_else(|error| panic!("{}: {error}", trial.plugin));
         let (without, with) = (&compared.without, &compared.with);
@@ -18,7 +18,7 @@ fn every_trial_gains() {
 
 /// Each malicious plugin must be refused, contained or detached, and the transfer must complete.
 #[test]
-fn attacks_come_to_nothing() {
+fn demo_attacks_are_contained() {
     for attack in ATTACKS {
         let outcome =
             attack.run(17, 200_000).unwrap_or_else(|error| panic!("{}: {error}", attack.name));

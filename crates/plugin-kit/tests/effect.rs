@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{
-    assert_none_failed, attach, bottleneck, download, link, network, network_with, of_text,
-    of_the_tree, seed,
+    assert_none_failed, attach, bottleneck, download, link, network, network_with, of_text, seed,
+    tree_plugin,
 };
 use equic_net::{Chance, Link};
 use equic_plugin_kit::{End, Network};
@@ -16,12 +16,12 @@ use equic_transport::congestion::Algorithm;
 use equic_transport::{Timestamp, TransportConfig};
 
 #[test]
-fn a_cap_holds_window_and_pace() {
+fn cap_limits_window_and_pacing_rate() {
     let (seed, link) = (seed(), link());
     let bytes = 2_000_000;
     let usual = download(&mut network(&link, seed), bytes);
     let mut capped = network(&link, seed);
-    attach(&mut capped, End::Server, &of_the_tree("cap"));
+    attach(&mut capped, End::Server, &tree_plugin("cap"));
     let took = download(&mut capped, bytes);
     assert_none_failed(&mut capped);
     // The plugin permits 30,000 bytes per round trip of 40 ms, which is 750,000 bytes per second.
@@ -34,13 +34,13 @@ fn a_cap_holds_window_and_pace() {
 }
 
 #[test]
-fn acknowledgements_are_delayed() {
+fn ack_delay_sends_fewer_acknowledgements() {
     // The queue never drops a packet, because each gap would cause an acknowledgement at once.
     let (seed, link) = (seed(), bottleneck(20_000_000, 2_000));
     let acks = |plugin: bool| {
         let mut network = network(&link, seed);
         if plugin {
-            attach(&mut network, End::Client, &of_the_tree("ack-delay"));
+            attach(&mut network, End::Client, &tree_plugin("ack-delay"));
         }
         let took = download(&mut network, 3_000_000);
         assert_none_failed(&mut network);
@@ -52,9 +52,9 @@ fn acknowledgements_are_delayed() {
 }
 
 #[test]
-fn a_cap_is_set_anew_and_taken_off() {
+fn cap_can_be_changed_and_detached() {
     let mut network = network(&link(), seed());
-    let plugin = of_the_tree("cap");
+    let plugin = tree_plugin("cap");
     let hook = plugin.attach(network.connection(End::Server).unwrap()).unwrap();
     let mut rates = Vec::new();
     for cap in [None, Some([400_000u64, 2_000_000]), Some([15_000, 200_000])] {
@@ -78,7 +78,7 @@ fn a_cap_is_set_anew_and_taken_off() {
 /// On a path with varying round-trip times, the plugin must send probes sooner than RFC 9002 does,
 /// so that the slowest short answers arrive sooner.
 #[test]
-fn lost_tails_are_probed_for_sooner() {
+fn tail_loss_probe_sends_probes_sooner() {
     let seed = seed();
     let ms = Duration::from_millis;
     let link =
@@ -86,7 +86,7 @@ fn lost_tails_are_probed_for_sooner() {
     let run = |plugin: bool| {
         let mut network = network(&link, seed);
         if plugin {
-            attach(&mut network, End::Server, &of_the_tree("tail-loss-probe"));
+            attach(&mut network, End::Server, &tree_plugin("tail-loss-probe"));
         }
         let mut times: Vec<Duration> = (0..600).map(|_| download(&mut network, 2_500)).collect();
         assert_none_failed(&mut network);
@@ -102,14 +102,14 @@ fn lost_tails_are_probed_for_sooner() {
 /// The plugin `reno` must behave like the transport's NewReno, and not like the CUBIC of the
 /// connection to which it is attached.
 #[test]
-fn reno_as_bytecode_is_reno() {
+fn reno_bytecode_behaves_like_native_newreno() {
     let (seed, link) = (seed(), bottleneck(10_000_000, 40));
     let run = |algorithm, plugin: bool| {
         let config =
             TransportConfig { congestion: Arc::new(algorithm), ..TransportConfig::default() };
         let mut network = network_with(&link, seed, config);
         if plugin {
-            attach(&mut network, End::Server, &of_the_tree("reno"));
+            attach(&mut network, End::Server, &tree_plugin("reno"));
         }
         let took = download(&mut network, 8_000_000).as_secs_f64();
         assert_none_failed(&mut network);
@@ -139,7 +139,7 @@ fn carried(
     let config = TransportConfig { congestion: Arc::new(algorithm), ..TransportConfig::default() };
     let mut network = network_with(link, seed, config);
     if let Some(plugin) = plugin {
-        attach(&mut network, End::Server, &of_the_tree(plugin));
+        attach(&mut network, End::Server, &tree_plugin(plugin));
     }
     let took = download(&mut network, bytes).as_secs_f64();
     assert_none_failed(&mut network);
@@ -151,7 +151,7 @@ fn carried(
 /// The plugin `cubic`, which uses integers and is attached to a connection with NewReno, must take
 /// as long as the native CUBIC: without losses, with an overflowing queue, and with random losses.
 #[test]
-fn cubic_as_bytecode_is_cubic() {
+fn cubic_bytecode_behaves_like_native_cubic() {
     let seed = seed();
     let wide = bottleneck(50_000_000, 1_000);
     let full = bottleneck(20_000_000, 40);
@@ -178,14 +178,14 @@ fn cubic_as_bytecode_is_cubic() {
 /// itself does not use ECN. With the plugin `ecn`, fewer packets must be lost, and the transfer
 /// must not take longer.
 #[test]
-fn marks_instead_of_losses() {
+fn ecn_marks_replace_losses() {
     let seed = seed();
     let run = |plugin: bool| {
         let config = TransportConfig { ecn: false, ..TransportConfig::default() };
         let mut network = network_with(&bottleneck(10_000_000, 100), seed, config);
         network.mark_above(Duration::from_millis(40));
         if plugin {
-            let ecn = of_the_tree("ecn");
+            let ecn = tree_plugin("ecn");
             attach(&mut network, End::Server, &ecn);
             attach(&mut network, End::Client, &ecn);
         }
@@ -201,9 +201,9 @@ fn marks_instead_of_losses() {
 }
 
 #[test]
-fn a_monitor_tells_figures() {
+fn monitor_reports_figures_of_the_connection() {
     let mut network = network(&bottleneck(10_000_000, 40), seed());
-    attach(&mut network, End::Server, &of_the_tree("monitor"));
+    attach(&mut network, End::Server, &tree_plugin("monitor"));
     download(&mut network, 3_000_000);
     let stats = network.connection(End::Server).unwrap().stats();
     network.pass(Duration::from_millis(200)).unwrap();
@@ -228,10 +228,10 @@ fn a_monitor_tells_figures() {
 /// After a client migrates, the server's connection has two paths. The plugin `monitor` must report
 /// both of them for a while, and the new path from the migration on.
 #[test]
-fn a_monitor_tells_figures_of_each_path() {
+fn monitor_reports_figures_of_each_path() {
     // The connection keeps the old path until the new path is validated, which takes a round trip.
     let mut network = network(&Link { delay: Duration::from_millis(150), ..link() }, seed());
-    attach(&mut network, End::Client, &of_the_tree("monitor"));
+    attach(&mut network, End::Client, &tree_plugin("monitor"));
     network.transfer(End::Client, 1_000_000, Duration::from_secs(60)).unwrap();
     let figures = |network: &mut Network| -> Vec<[u64; 9]> {
         let word = |word: &[u8]| u64::from_le_bytes(word.try_into().unwrap());
@@ -258,7 +258,7 @@ fn a_monitor_tells_figures_of_each_path() {
 /// Plugins at both ends send each other frames of their own. Each frame that one end queued must
 /// arrive at the other end.
 #[test]
-fn frames_of_its_own() {
+fn frames_of_plugins_arrive_at_the_other_end() {
     let manifest = r#"
         capabilities = ["observe", "tune", "frames"]
         [[frames]]

@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{assert_none_failed, at, attach, download, link, network, of_text, of_the_tree, seed};
+use common::{assert_none_failed, at, attach, download, link, network, of_text, seed, tree_plugin};
 use equic_net::{Chance, Link};
 use equic_plugin::Plugin;
 use equic_plugin_kit::{End, Network};
@@ -54,11 +54,11 @@ fn answers(percent: f64, plugin: Option<&Plugin>) -> Answers {
 /// With forward error correction, the data must arrive unchanged, and at most half as many losses
 /// may delay an answer by a round trip.
 #[test]
-fn losses_are_mended_before_anything_is_sent_again() {
+fn fec_recovers_losses_before_retransmission() {
     let without = answers(3.0, None);
     assert_eq!(without.recovered, 0);
     for name in ["fec-xor", "fec-rlc"] {
-        let with = answers(3.0, Some(&of_the_tree(name)));
+        let with = answers(3.0, Some(&tree_plugin(name)));
         let (lost, lost_too) = (without.lost, with.lost);
         assert!(lost > 20 && lost_too > 20, "losses are still told: {lost}, {lost_too}");
         assert!(3 * with.recovered > lost_too, "{name}: {} of {lost_too}", with.recovered);
@@ -70,7 +70,7 @@ fn losses_are_mended_before_anything_is_sent_again() {
 /// time until the answer was read, the number of recovered packets, and the number of packets that
 /// the sender declared lost.
 fn answer_without(name: &str, packets: &[u64]) -> (Duration, u64, u64) {
-    let plugin = of_the_tree(name);
+    let plugin = tree_plugin(name);
     let mut network = network(&link(), seed());
     for end in [End::Server, End::Client] {
         attach(&mut network, end, &plugin);
@@ -89,7 +89,7 @@ fn answer_without(name: &str, packets: &[u64]) -> (Duration, u64, u64) {
 /// sums with different factors can. The answer must not be late, and the sender's congestion
 /// controller must notice both losses.
 #[test]
-fn two_losses_in_a_window_are_told_apart() {
+fn fec_rlc_recovers_two_losses_in_one_window() {
     let (usual, none, _) = answer_without("fec-rlc", &[]);
     assert_eq!(none, 0);
     for pair in [[0, 1], [1, 2], [0, 5], [3, 4], [1, 4]] {
@@ -108,8 +108,8 @@ fn two_losses_in_a_window_are_told_apart() {
 
 /// In a long transfer, a plugin that sends a sum after every eight packets must recover two losses.
 #[test]
-fn losses_in_neighbouring_groups_are_mended() {
-    let plugin = of_the_tree("fec-rlc");
+fn fec_rlc_recovers_losses_in_neighbouring_windows() {
+    let plugin = tree_plugin("fec-rlc");
     let mut network = network(&link(), seed());
     for end in [End::Server, End::Client] {
         attach(&mut network, end, &plugin);
@@ -123,11 +123,11 @@ fn losses_in_neighbouring_groups_are_mended() {
 
 /// If no packet is lost, nothing must be recovered, and only the repair frames may add bytes.
 #[test]
-fn repair_frames_cost_an_eighth() {
+fn fec_repair_frames_cost_an_eighth() {
     let run = |plugin: Option<&str>| {
         let mut network = network(&link(), seed());
         if let Some(name) = plugin {
-            let plugin = of_the_tree(name);
+            let plugin = tree_plugin(name);
             attach(&mut network, End::Server, &plugin);
             attach(&mut network, End::Client, &plugin);
         }
@@ -148,7 +148,7 @@ fn repair_frames_cost_an_eighth() {
 /// If a plugin delivers a payload that the peer cannot have sent, the plugin must fail, but the
 /// connection must survive. No frame in such a payload may close the connection.
 #[test]
-fn a_payload_that_nobody_sent_ends_the_plugin() {
+fn fec_payload_that_the_peer_cannot_have_sent_detaches_the_plugin() {
     let text = r#"
         static equic_u64 number = 1ull << 40;
 

@@ -14,7 +14,7 @@ fn plugin(name: &str, manifest: &str, text: &str) -> Plugin {
 }
 
 /// Runs a plugin that must be detached while data is sent, and returns the reason.
-fn taken_off(name: &str, manifest: &str, text: &str) -> String {
+fn detached_with(name: &str, manifest: &str, text: &str) -> String {
     let mut network = network(&link(), seed());
     attach(&mut network, End::Server, &plugin(name, manifest, text));
     download(&mut network, 300_000);
@@ -39,17 +39,17 @@ fn refused(name: &str, manifest: &str, text: &str) -> String {
 }
 
 #[test]
-fn a_loop_without_end() {
+fn hostile_endless_loop_is_stopped_by_the_step_budget() {
     let text = "equic_u64 run(void) { for (;;) __asm__ volatile(\"\"); }";
     for anchor in ["before", "replace", "after"] {
-        let why = taken_off("loop", &at(TUNE, "CongestionWindow", anchor), text);
+        let why = detached_with("loop", &at(TUNE, "CongestionWindow", anchor), text);
         assert!(why.contains("the budget is used up"), "{why}");
         assert!(why.contains("CongestionWindow") && why.contains("run"), "{why}");
     }
 }
 
 #[test]
-fn wild_pointers_mean_its_own_memory() {
+fn hostile_pointers_stay_in_the_plugins_memory() {
     let text = "
         equic_u64 run(void)
         {
@@ -60,22 +60,22 @@ fn wild_pointers_mean_its_own_memory() {
         }";
     let manifest = at(&format!("{TUNE}\nmemory = 16384"), "AckPolicy", "replace");
     // Powers of 7 are odd and so never 0. The loop therefore ends only when the budget is used up.
-    let why = taken_off("wild", &manifest, text);
+    let why = detached_with("wild", &manifest, text);
     assert!(why.contains("the budget is used up"), "{why}");
 }
 
 #[test]
-fn helpers_get_no_wild_pointers() {
+fn hostile_pointers_are_refused_by_helpers() {
     let text = "equic_u64 run(void) { return equic_log((void *)0xffffffffffff, 100, 1); }";
-    let why = taken_off("far", &at(TUNE, "PacingRate", "before"), text);
+    let why = detached_with("far", &at(TUNE, "PacingRate", "before"), text);
     assert!(why.contains("outside of the sandbox"), "{why}");
     let text = "equic_u64 run(void) { return equic_log((void *)64, ~0ull, 1); }";
-    let why = taken_off("long", &at(TUNE, "PacingRate", "before"), text);
+    let why = detached_with("long", &at(TUNE, "PacingRate", "before"), text);
     assert!(why.contains("budget"), "{why}");
 }
 
 #[test]
-fn what_is_not_declared_is_not_there() {
+fn hostile_use_of_undeclared_helpers_and_fields_is_refused() {
     let run = at(TUNE, "CongestionWindow", "replace");
     let text = |call: &str| format!("equic_u64 run(void) {{ return {call}; }}");
     // The plugin calls helpers that its manifest does not permit, or a helper that does not exist.
@@ -90,9 +90,9 @@ fn what_is_not_declared_is_not_there() {
     }
     // The plugin reads fields that its manifest does not list, or a field that does not exist.
     let reads = at(&format!("{TUNE}\nreads = [\"MinRtt\"]"), "CongestionWindow", "replace");
-    let why = taken_off("field", &reads, &text("equic_get(EQUIC_SMOOTHED_RTT)"));
+    let why = detached_with("field", &reads, &text("equic_get(EQUIC_SMOOTHED_RTT)"));
     assert!(why.contains("SmoothedRtt is not in the manifest's `reads`"), "{why}");
-    let why = taken_off("nofield", &reads, &text("equic_get(77)"));
+    let why = detached_with("nofield", &reads, &text("equic_get(77)"));
     assert!(why.contains("there is no field 77"), "{why}");
     // The manifest names a function that the object does not define.
     let why = refused(
@@ -138,7 +138,7 @@ const READS: [(&str, &str); 7] = [
 ];
 
 #[test]
-fn who_looks_on_changes_nothing() {
+fn hostile_observer_cannot_change_the_connection() {
     for (helper, call, lines) in CHANGES {
         let plain = format!("equic_u64 run(void) {{ return {call}; }}");
         // The forbidden call is in a function that `run` calls, behind a branch that is never
@@ -180,18 +180,18 @@ fn who_looks_on_changes_nothing() {
 }
 
 #[test]
-fn answers_that_cannot_be() {
+fn hostile_answers_that_are_impossible_detach_the_plugin() {
     let run = |operation| at(TUNE, operation, "replace");
-    let why = taken_off("seven", &run("CongestionWindow"), "equic_u64 run(void) { return 7; }");
+    let why = detached_with("seven", &run("CongestionWindow"), "equic_u64 run(void) { return 7; }");
     assert!(why.contains("CongestionWindow: it returned 0x7"), "{why}");
     // If a plugin answers with a truth value other than 0 and 1, it must be detached.
     let text = "equic_u64 run(struct equic_ack_is_due *c) { c->out.due = 2; return EQUIC_DONE; }";
-    let why = taken_off("two", &run("AckIsDue"), text);
+    let why = detached_with("two", &run("AckIsDue"), text);
     assert!(why.contains("returned impossible outputs"), "{why}");
 }
 
 #[test]
-fn more_than_its_class_allows() {
+fn hostile_answers_are_limited_by_the_class() {
     // The plugin sets an unlimited congestion window and pacing rate, although it may only lower
     // them. The transfer must not become faster.
     let usual = {
@@ -209,7 +209,7 @@ fn more_than_its_class_allows() {
 }
 
 #[test]
-fn the_least_that_can_be() {
+fn hostile_minimum_answers_do_not_stop_the_transfer() {
     // Each function gives the most obstructive answer of its operation, for example a window of
     // zero. The transport's own limits must keep the transfer going.
     for (operation, text) in [
@@ -229,7 +229,7 @@ fn the_least_that_can_be() {
 }
 
 #[test]
-fn more_messages_and_timers_than_anybody_takes() {
+fn hostile_messages_and_timers_are_limited() {
     let text = "
         equic_u64 run(void)
         {
@@ -242,7 +242,7 @@ fn more_messages_and_timers_than_anybody_takes() {
         "[[operations]]\noperation = \"HookTimer\"\nanchor = \"replace\"\nfunction = \"run\"\n";
     let manifest = [at(TUNE, "CongestionWindow", "replace").as_str(), timer].concat();
     contained("talks", &manifest, text);
-    let why = taken_off(
+    let why = detached_with(
         "shouts",
         &manifest,
         "equic_u64 run(void) { return equic_tell((void *)64, 1025); }",
@@ -251,7 +251,7 @@ fn more_messages_and_timers_than_anybody_takes() {
 }
 
 #[test]
-fn a_window_is_set_within_the_class() {
+fn hostile_window_is_limited_by_the_class() {
     let text =
         "equic_u64 run(void) { equic_set(EQUIC_CONGESTION_WINDOW, ~0ull); return EQUIC_DEFAULT; }";
     let manifest = |classes: &str| {

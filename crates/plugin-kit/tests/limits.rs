@@ -36,7 +36,7 @@ fn work(connections: u64, worker: &Worker, turns: u32) -> (usize, u64, u64) {
 /// Plugins that use more steps than their connection permits must be detached, and then no more
 /// steps must be charged.
 #[test]
-fn plugins_of_an_idle_connection_are_held_to_its_steps() {
+fn steps_of_plugins_of_an_idle_connection_are_limited() {
     let of_connection = Limits::default().steps_per_second;
     for name in ["64-bit division", "read of BytesUnsent", "read of ApplicationWaits"] {
         let worker = worker(name);
@@ -51,7 +51,7 @@ fn plugins_of_an_idle_connection_are_held_to_its_steps() {
 /// Plugins that stay within the allowance of their connection must still be detached when the
 /// connections of their address together use more steps than the address may.
 #[test]
-fn plugins_of_an_address_are_held_to_its_steps() {
+fn steps_of_plugins_of_one_address_are_limited() {
     let limits = Limits::default();
     let worker = worker("64-bit division");
     let connections = 2 * limits.address_steps_per_second / limits.steps_per_second;
@@ -67,7 +67,7 @@ fn plugins_of_an_address_are_held_to_its_steps() {
 /// A plugin that repeatedly sets its timer to the next nanosecond must be charged for each wake-up.
 /// It must be detached when its steps are used up.
 #[test]
-fn timer_that_is_always_early_is_paid_for_until_the_plugin_is_taken_off() {
+fn steps_are_charged_for_each_early_timer() {
     let early = worker("one nanosecond later");
     let mut idle = Idle::new(1, &early.push(0).unwrap()).unwrap();
     let (before, woken) = (idle.usage().steps, idle.wake_ups());
@@ -86,7 +86,7 @@ fn timer_that_is_always_early_is_paid_for_until_the_plugin_is_taken_off() {
 
 /// Plugins that queue frames whenever their timer expires must be charged for the packets.
 #[test]
-fn frames_of_plugins_are_charged_for_their_packets() {
+fn steps_are_charged_for_packets_with_plugin_frames() {
     let (running, steps, _) = work(1, worker("frame of 3 bytes"), 1);
     assert_eq!(running, 15, "these frames are within the rate");
     let (_, without, _) = work(1, worker("nothing"), 0);
@@ -97,7 +97,7 @@ fn frames_of_plugins_are_charged_for_their_packets() {
 /// A plugin with functions at many operations uses more steps per packet than a packet adds. It
 /// must be detached.
 #[test]
-fn packets_bring_their_plugins_no_more_than_their_steps() {
+fn steps_added_by_packets_are_limited() {
     let limits = Limits::default();
     for (plugins, functions) in [(1, 32), (16, 32), (1, 1)] {
         let mut observed = Observed::new(plugins, functions, 0).unwrap();
@@ -117,7 +117,7 @@ fn packets_bring_their_plugins_no_more_than_their_steps() {
 
 /// The memory of plugins must stay within the limits of the connection and of the address.
 #[test]
-fn memory_of_a_connection_and_of_an_address_is_bounded() {
+fn memory_of_a_connection_and_of_an_address_is_limited() {
     let limits = Limits::default();
     let connections = 14;
     let mut full = 0;
@@ -137,7 +137,7 @@ fn memory_of_a_connection_and_of_an_address_is_bounded() {
 /// Replacing a plugin must cost as many steps as an offer and an instance, and must free all memory
 /// of the replaced plugin.
 #[test]
-fn plugins_that_come_and_go_are_charged_and_give_their_memory_back() {
+fn replacement_is_charged_and_frees_its_memory() {
     let mut replacing = Replacing::new().unwrap();
     let before = replacing.usage();
     replacing.replace(10).unwrap();
@@ -149,7 +149,7 @@ fn plugins_that_come_and_go_are_charged_and_give_their_memory_back() {
 
 /// The client must accept only a limited number of exchange frames that have no effect.
 #[test]
-fn frames_of_the_exchange_have_a_rate() {
+fn exchange_frames_are_rate_limited() {
     let sent = Flooded::new().unwrap().send().unwrap();
     assert!((16_384..20_000).contains(&sent), "{sent} frames");
 }

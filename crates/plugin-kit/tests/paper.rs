@@ -20,7 +20,7 @@ fn took(timer: Timer, jitter: Duration, seed: u64) -> Duration {
 /// The answer to a lost request must arrive one timeout and one round trip after the request was
 /// first sent. The expected timeouts are computed with their formulas.
 #[test]
-fn a_lost_request_is_sent_again_when_its_timer_says() {
+fn paper_timer_decides_when_a_lost_request_is_sent_again() {
     let near = |timer, most: u32| {
         let took = took(timer, Duration::ZERO, 3);
         let most = most * MS;
@@ -39,14 +39,14 @@ fn a_lost_request_is_sent_again_when_its_timer_says() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_time_and_jitter_another() {
+fn paper_result_depends_on_seed_and_jitter_only() {
     let first = took(Timer::Picoquic, 2 * MS, 1);
     assert_eq!(took(Timer::Picoquic, 2 * MS, 1), first);
     assert_ne!(took(Timer::Picoquic, 2 * MS, 2), first);
 }
 
 #[test]
-fn marks_keep_the_queue_short_and_packets_there() {
+fn paper_ecn_marks_reduce_losses_and_waiting() {
     let path = DownloadPath { rate: 4_000_000, rtt: 100 * MS, controller: Algorithm::NewReno };
     let run = |marking: Marking| {
         let push = marking.push().unwrap();
@@ -68,7 +68,7 @@ fn marks_keep_the_queue_short_and_packets_there() {
 }
 
 #[test]
-fn acknowledgements_leave_the_narrow_way_back() {
+fn paper_ack_path_avoids_the_narrow_return_path() {
     let path = Asymmetric {
         rtt: 40 * MS,
         down: [1_000_000, 10_000_000],
@@ -84,7 +84,7 @@ fn acknowledgements_leave_the_narrow_way_back() {
 /// The client makes the server limit the rate of a path, and changes the limit after half of the
 /// time.
 #[test]
-fn a_client_caps_one_path_of_the_server() {
+fn paper_client_caps_one_path_of_the_server() {
     let caps = vec![(Duration::ZERO, 300_000), (1_500 * MS, 100_000)];
     let (rate, rtt, length, interval) = (8_000_000, 50 * MS, 3_000 * MS, 500 * MS);
     let path = Capped { rate, rtt, caps, length, interval };

@@ -5,7 +5,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{assert_none_failed, attach, download, of_text, of_the_tree, seed};
+use common::{assert_none_failed, attach, download, of_text, seed, tree_plugin};
 use equic_net::{Link, Queue};
 use equic_plugin::Plugin;
 use equic_plugin_kit::tree::Source;
@@ -65,7 +65,7 @@ fn with(links: &[Link], end: End, plugin: Option<&Plugin>) -> Network {
 }
 
 #[test]
-fn acknowledgements_go_on_the_other_path() {
+fn ack_path_sends_acknowledgements_on_the_other_path() {
     // Most of the data uses the second path, because the first one is much slower.
     let links = [line(1, 5), line(20, 30)];
     let acks = |plugin: Option<&Plugin>| {
@@ -77,7 +77,7 @@ fn acknowledgements_go_on_the_other_path() {
     };
     let usual = acks(None);
     assert!(usual[1] > 2 * usual[0], "those of each path go there: {usual:?}");
-    let other = acks(Some(&of_the_tree("ack-path")));
+    let other = acks(Some(&tree_plugin("ack-path")));
     assert!(other[0] > 2 * other[1], "crosswise: {other:?}");
     let source = Source::find("ack-path").unwrap();
     let first = acks(Some(&source.load_with(&[("ACK_PATH", "0")]).unwrap()));
@@ -85,7 +85,7 @@ fn acknowledgements_go_on_the_other_path() {
 }
 
 #[test]
-fn a_cap_holds_one_path_alone() {
+fn cap_path_limits_one_path_only() {
     let links = [line(20, 25), line(20, 25)];
     let rate = |setting: Option<&str>| {
         let plugin = setting
@@ -107,10 +107,10 @@ fn a_cap_holds_one_path_alone() {
 /// The plugin `cap-path` gets a new limit before each of three transfers. The last limit is for the
 /// other path.
 #[test]
-fn a_cap_on_a_path_is_set_anew() {
+fn cap_path_can_be_changed() {
     let links = [line(20, 25), line(20, 25)];
     let mut network = over(&links);
-    let plugin = of_the_tree("cap-path");
+    let plugin = tree_plugin("cap-path");
     let hook = plugin.attach(network.connection(End::Server).unwrap()).unwrap();
     for (path, cap) in [(1, 1_200_000), (1, 400_000), (0, 800_000)] {
         let message: Vec<u8> = [path, cap].into_iter().flat_map(u64::to_le_bytes).collect();
@@ -126,7 +126,7 @@ fn a_cap_on_a_path_is_set_anew() {
 /// If bytecode chooses a path that does not exist or cannot be used, the native scheduler must
 /// choose instead, and the connection must report this.
 #[test]
-fn a_choice_that_cannot_be_does_not_hold() {
+fn scheduler_choice_of_an_unusable_path_is_overruled() {
     for (named, words) in [("99", "chose a path that does not exist"), ("7", "does not exist")] {
         let code = format!(
             "equic_u64 run(struct equic_select_path *call) {{ call->out.path = {named}; return EQUIC_DONE; }}"
@@ -148,9 +148,9 @@ fn a_choice_that_cannot_be_does_not_hold() {
 /// The plugin must make the same choices as the native lowest-latency scheduler, although another
 /// scheduler is configured.
 #[test]
-fn the_lowest_latency_is_chosen() {
+fn scheduler_lowest_latency_matches_the_native_one() {
     let links = [line(20, 30), line(20, 5)];
-    let plugin = of_the_tree("lowest-latency");
+    let plugin = tree_plugin("lowest-latency");
     let run = |scheduler, plugin: Option<&Plugin>| {
         let config = TransportConfig { scheduler, ..TransportConfig::default() };
         let mut network = of_config(&links, &config);
@@ -177,14 +177,14 @@ fn the_lowest_latency_is_chosen() {
 }
 
 #[test]
-fn everything_goes_twice() {
+fn scheduler_redundant_sends_data_twice() {
     let links = [line(20, 10), line(20, 30)];
     let bytes = MEGABYTE;
     let run = |plugin: Option<&Plugin>| {
         sent_by(&mut with(&links, End::Server, plugin), End::Server, bytes).1
     };
     let usual = run(None);
-    let twice = run(Some(&of_the_tree("redundant")));
+    let twice = run(Some(&tree_plugin("redundant")));
     println!("{usual:?} without, {twice:?} with it");
     assert!(usual.iter().sum::<u64>() < bytes * 12 / 10, "{usual:?}");
     // Some data is acknowledged before the slower path could send it, so that path does not send
@@ -197,10 +197,10 @@ fn everything_goes_twice() {
 }
 
 #[test]
-fn a_path_that_costs_more_carries_less() {
+fn scheduler_weighted_prefers_cheaper_paths() {
     let links = [line(20, 20), line(20, 10)];
     let run = |costs: Option<[u32; 2]>| {
-        let plugin = costs.map(|_| of_the_tree("weighted"));
+        let plugin = costs.map(|_| tree_plugin("weighted"));
         let mut network = with(&links, End::Server, plugin.as_ref());
         for (id, cost) in costs.into_iter().flatten().enumerate() {
             let server = network.connection(End::Server).unwrap();
@@ -220,7 +220,7 @@ fn a_path_that_costs_more_carries_less() {
 
 /// The second path is a backup. It must carry only data that would otherwise be late.
 #[test]
-fn what_would_be_late_goes_on_the_backup_too() {
+fn scheduler_deadline_uses_the_backup_for_late_data() {
     let links = [line(4, 20), line(20, 10)];
     let run = |plugin: bool| {
         let mut network = over(&links);
@@ -228,7 +228,7 @@ fn what_would_be_late_goes_on_the_backup_too() {
         client.set_path_status(PathId::new(1), PathStatus::Backup).unwrap();
         network.pass(ms(300)).unwrap();
         if plugin {
-            attach(&mut network, End::Server, &of_the_tree("deadline"));
+            attach(&mut network, End::Server, &tree_plugin("deadline"));
         }
         let mut small = [0, 0];
         for _ in 0..10 {
@@ -249,7 +249,7 @@ fn what_would_be_late_goes_on_the_backup_too() {
 /// The bytecode never chooses the second path, although that path has room and data waits. The path
 /// must still get a datagram every second.
 #[test]
-fn a_scheduler_starves_no_path() {
+fn scheduler_cannot_starve_a_path() {
     let code =
         "equic_u64 run(struct equic_select_path *call) { call->out.path = 0; return EQUIC_DONE; }";
     let manifest = common::at("capabilities = [\"observe\", \"choose\"]", "SelectPath", "replace");

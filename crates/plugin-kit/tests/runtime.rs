@@ -5,7 +5,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{assert_none_failed, at, attach, download, link, network, of_text, of_the_tree, seed};
+use common::{assert_none_failed, at, attach, download, link, network, of_text, seed, tree_plugin};
 use equic_plugin::Plugin;
 use equic_plugin_kit::{End, Network};
 use equic_transport::Direction;
@@ -20,7 +20,7 @@ fn told(network: &mut Network) -> Vec<Vec<u64>> {
 /// The plugin answers each message of the application with fields of the connection, of the streams
 /// 7, 11 and 15, and of paths.
 #[test]
-fn fields_of_streams_and_paths() {
+fn runtime_reads_fields_of_streams_and_paths() {
     let fields = r#"
         capabilities = ["observe"]
         reads = ["BytesUnsent", "NextPath", "SmoothedRtt", "LossTime", "DeliveryRate", "LastElicitingSent", "ActivePath"]
@@ -87,7 +87,7 @@ fn largest_datagram(name: &str) -> Plugin {
 /// Two plugins each subtract 20 bytes from the answer that they get. The second plugin must get the
 /// answer of the first.
 #[test]
-fn the_defaults_answer_is_given_and_handed_on() {
+fn runtime_passes_the_default_answer_along_the_chain() {
     let less = at("capabilities = [\"tune\"]", "DatagramSize", "replace") + "default = true\n";
     let text = r#"
         equic_u64 run(struct equic_datagram_size *call)
@@ -109,7 +109,7 @@ fn the_defaults_answer_is_given_and_handed_on() {
 
 /// `equic_call_default` must restore the default's answer after the function has overwritten it.
 #[test]
-fn the_defaults_answer_can_be_asked_for_again() {
+fn runtime_call_default_restores_the_answer() {
     let manifest = |anchor: &str, default: &str| {
         let of = |operation: &str, function: &str| {
             format!(
@@ -162,8 +162,8 @@ fn the_defaults_answer_can_be_asked_for_again() {
 /// If two plugins that limit the rate are attached, the lower limit must apply, whichever was
 /// attached last. After that plugin is detached, the other limit must apply.
 #[test]
-fn of_two_caps_the_lower_one_holds() {
-    let plugin = of_the_tree("cap");
+fn runtime_applies_the_lower_of_two_caps() {
+    let plugin = tree_plugin("cap");
     let mut network = network(&link(), seed());
     let mut cap = |caps: [u64; 2]| {
         let server = network.connection(End::Server).unwrap();

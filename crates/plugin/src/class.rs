@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_operation_is_in_the_table_once() {
+    fn class_table_has_every_operation_once() {
         for operation in Operation::ALL {
             let times = REPLACING.iter().filter(|(one, _)| one == operation).count();
             assert_eq!(times, 1, "{operation}: say in REPLACING what a plugin needs for it");
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn to_look_on_is_not_to_change() {
+    fn class_of_observers_permits_no_change() {
         for operation in Operation::ALL {
             for anchor in [Anchor::Before, Anchor::After] {
                 let class = class_of(*operation, anchor, false);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_not_numbers() {
+    fn class_observe_excludes_operations_with_bytes() {
         for operation in Operation::ALL {
             let numbers = operation.describe().carries == PayloadKind::Words;
             let class = class_of(*operation, Anchor::After, false);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_the_transport_are_payload() {
+    fn class_payload_is_needed_for_transport_frames() {
         for operation in Operation::ALL {
             if operation.describe().carries == PayloadKind::Frame {
                 let of = |own| class_of(*operation, Anchor::Replace, own);
@@ -296,7 +296,7 @@ mod tests {
     /// The test lists the operations by name, so that a change of the class table must also change
     /// this list.
     #[test]
-    fn what_is_nobodys() {
+    fn class_never_covers_the_listed_operations() {
         let never = [
             "CheckFrame",
             "CloseConnection",

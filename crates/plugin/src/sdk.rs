@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_are_what_the_tables_give() {
+    fn sdk_headers_are_up_to_date() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins/sdk");
         let entries = std::fs::read_dir(&folder).unwrap();
         let mut files: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn one_text_has_what_the_files_have() {
+    fn sdk_included_headers_contain_both_files() {
         let [plugin, operations] = headers();
         let whole = included_headers();
         assert_eq!(plugin.text.matches(INCLUDE).count(), 1);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_c() {
+    fn sdk_names_are_converted_to_c() {
         assert_eq!(snake("SelectACKPath"), "select_ack_path");
         assert_eq!(snake("MinRtt"), "min_rtt");
         assert_eq!(

@@ -20,7 +20,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn what_is_packed_is_read() {
+fn bundle_round_trip() {
     let frames = "[[frames]]\ntype = 0x1f00\nack-eliciting = true\n";
     let process = "[[operations]]\noperation = \"ProcessFrame\"\nanchor = \"replace\"\nfunction = \"got\"\nframe = 0x1f00\n";
     let text = manifest(
@@ -52,7 +52,7 @@ fn what_is_packed_is_read() {
 }
 
 #[test]
-fn what_is_signed_later_is_as_if_signed_at_once() {
+fn bundle_signed_later_equals_a_bundle_signed_when_packed() {
     let text = manifest(OBSERVE, "", "");
     let unsigned = bundle(&text, None);
     let (ann, ben) = (key(7), key(8));
@@ -63,7 +63,7 @@ fn what_is_signed_later_is_as_if_signed_at_once() {
 }
 
 #[test]
-fn a_bundle_that_is_cut_or_longer_is_none() {
+fn bundle_that_is_truncated_or_longer_is_refused() {
     let bytes = bundle(&manifest(OBSERVE, "", ""), Some(&key(7)));
     for end in 0..bytes.len() {
         assert!(Bundle::parse(&bytes[..end]).is_err(), "cut at {end}");
@@ -74,7 +74,7 @@ fn a_bundle_that_is_cut_or_longer_is_none() {
 
 /// Flips each bit of a signed bundle in turn. Every changed bundle must be refused.
 #[test]
-fn a_bundle_with_one_bit_changed_is_none() {
+fn bundle_with_one_changed_bit_is_refused() {
     let bytes = bundle(&manifest(OBSERVE, "", ""), Some(&key(7)));
     for bit in 0..8 * bytes.len() {
         let mut changed = bytes.clone();
@@ -86,7 +86,7 @@ fn a_bundle_with_one_bit_changed_is_none() {
 /// A signature must be refused with another manifest or another key. A bundle whose object does not
 /// match the manifest's hash must be refused too.
 #[test]
-fn signatures_are_of_one_manifest_by_one_key() {
+fn bundle_signature_is_valid_for_one_manifest_and_one_key() {
     let (one, two) = (manifest(OBSERVE, "", ""), manifest(OBSERVE, "memory = 32768", ""));
     let signed = bundle(&one, Some(&key(7)));
     let mut other = bundle(&two, Some(&key(7)));
@@ -104,7 +104,7 @@ fn signatures_are_of_one_manifest_by_one_key() {
 /// A header with a length or flag that is out of range must be refused before any other byte has
 /// arrived.
 #[test]
-fn lengths_are_bounded_in_the_header() {
+fn bundle_header_limits_lengths() {
     let bytes = bundle(&manifest(OBSERVE, "", ""), None);
     for (at, field) in [
         (8, &[0xff, 0xff][..]),
@@ -130,7 +130,7 @@ fn lengths_are_bounded_in_the_header() {
 }
 
 #[test]
-fn what_cannot_be_packed() {
+fn bundle_pack_refuses_invalid_code_and_manifests() {
     let text = manifest(OBSERVE, "", "");
     assert_eq!(pack(&text, &[], None), Err(PackError::Code(0)));
     assert_eq!(pack(&text, &vec![0; MAX_CODE + 1], None), Err(PackError::Code(MAX_CODE + 1)));
@@ -141,7 +141,7 @@ fn what_cannot_be_packed() {
 }
 
 #[test]
-fn what_a_manifest_may_not_say() {
+fn manifest_with_an_invalid_field_is_refused() {
     let with = |top: &str, end: &str| manifest(OBSERVE, top, end);
     let replaced = |from: &str, to: &str| with("", "").replace(from, to);
     let rows = [
@@ -195,7 +195,7 @@ fn what_a_manifest_may_not_say() {
 }
 
 #[test]
-fn more_than_there_may_be() {
+fn manifest_limits_operations_frames_and_nesting() {
     let names: Vec<_> =
         equic_transport::operation::Operation::ALL.iter().map(|one| one.describe()).collect();
     let words =
@@ -214,7 +214,7 @@ fn more_than_there_may_be() {
 /// A manifest that uses a class without declaring it must be refused. The same manifest with the
 /// class must be accepted.
 #[test]
-fn what_is_used_is_declared() {
+fn manifest_must_declare_the_classes_that_it_uses() {
     let rows = [
         (operation("SetTimer", "replace"), Class::Tune),
         (operation("SelectPath", "replace"), Class::Choose),
@@ -247,7 +247,7 @@ fn what_is_used_is_declared() {
 }
 
 #[test]
-fn values_are_named_in_errors() {
+fn manifest_error_names_the_field() {
     let text = format!("{}{}", hash(), manifest(OBSERVE, "memory = 1", ""));
     let expected = ManifestError::Value { key: "memory".to_owned(), unfit: Unfit::Memory };
     assert_eq!(Manifest::parse(text.as_bytes()), Err(expected));

@@ -39,7 +39,7 @@ fn observes() -> String {
 }
 
 #[test]
-fn the_default_policy_accepts_nothing() {
+fn policy_by_default_accepts_nothing() {
     for policy in [Policy::default(), policy(""), policy("anyone = []"), naming("")] {
         for signed in [None, Some(7)] {
             let author = signed.map(|number| key(number).public());
@@ -51,7 +51,7 @@ fn the_default_policy_accepts_nothing() {
 /// Tests the decision about each class: for the owner's plugins and for a peer's, with each kind of
 /// signature.
 #[test]
-fn every_class_in_every_way() {
+fn policy_decides_each_class_by_origin_and_signature() {
     let everything = r#""observe", "tune", "frames", "raise", "choose""#;
     let anyone = policy(r#"anyone = ["observe", "tune", "frames"]"#);
     let rows = [
@@ -89,7 +89,7 @@ fn every_class_in_every_way() {
 }
 
 #[test]
-fn refusals_have_names() {
+fn policy_refusal_names_the_class_and_the_cause() {
     let raises = manifest(r#""observe", "raise""#, "", &operation("LossThresholds", "replace"));
     let payload = manifest(r#""observe", "payload""#, "", &operation("HandleDatagram", "before"));
     let anyone = policy(r#"anyone = ["observe"]"#);
@@ -116,7 +116,7 @@ fn refusals_have_names() {
 /// A plugin must be refused unless it is granted every class that it declares, even if it does not
 /// use the class.
 #[test]
-fn what_is_declared_is_held_to_the_policy() {
+fn policy_checks_every_declared_class() {
     let anyone = policy(r#"anyone = ["observe"]"#);
     for class in ["tune", "raise", "payload"] {
         let text = manifest(&format!("\"observe\", \"{class}\""), "", "");
@@ -131,7 +131,7 @@ fn what_is_declared_is_held_to_the_policy() {
 }
 
 #[test]
-fn time_size_and_abi() {
+fn policy_checks_size_steps_expiry_and_abi() {
     let anyone = policy("anyone = [\"observe\"]\n[limits]\ncode = 10\n");
     let refused = |policy: &Policy, top: &str| {
         peers(policy, &manifest(r#""observe""#, top, ""), None).unwrap_err()
@@ -168,7 +168,7 @@ fn time_size_and_abi() {
 /// A peer's plugin with frames that are not ack-eliciting must be refused, because the congestion
 /// window does not limit such frames.
 #[test]
-fn frames_of_a_peer_are_acknowledged() {
+fn policy_requires_ack_eliciting_frames_of_a_peer() {
     let anyone = policy(r#"anyone = ["observe", "frames"]"#);
     let frames = |eliciting| {
         let frames = format!("[[frames]]\ntype = 0x1f00\nack-eliciting = {eliciting}\n");
@@ -181,7 +181,7 @@ fn frames_of_a_peer_are_acknowledged() {
 
 /// A policy with any invalid part must be refused as a whole.
 #[test]
-fn policies_that_are_none() {
+fn policy_with_an_invalid_part_is_refused() {
     let author = |key: &str, classes: &str| {
         format!("[[author]]\nname = \"ann\"\nkey = \"{key}\"\nclasses = [{classes}]\n")
     };
@@ -223,7 +223,7 @@ fn digest(hash: [u8; 32]) -> String {
 /// A withdrawn plugin must be refused although its signature is valid, because the peer chooses
 /// which version it offers.
 #[test]
-fn withdrawn_plugins_are_refused_whoever_signed_them() {
+fn policy_refuses_withdrawn_plugins_with_any_signature() {
     let bytes = bundle(&observes(), Some(&key(7)));
     let wanted = Bundle::parse(&bytes).unwrap();
     let named = format!(
@@ -256,7 +256,7 @@ fn withdrawn_plugins_are_refused_whoever_signed_them() {
 }
 
 #[test]
-fn max_age_bounds_how_long_a_plugin_is_valid() {
+fn policy_max_age_limits_the_validity_of_a_plugin() {
     let policy = policy("anyone = [\"observe\"]\nmax_age = \"90d\"\n");
     let latest = NOW + 90 * 86_400;
     // `NOW`, 1,800,000,000, is 2027-01-15T08:00:00Z.

@@ -51,7 +51,7 @@ fn parse(bytes: &[u8]) -> Result<(), BundleError> {
 }
 
 #[test]
-fn a_bundle_carries_the_proof_that_it_is_in_a_log() {
+fn log_proof_is_stapled_to_a_bundle() {
     let log = tempfile::tempdir().unwrap();
     Log::create(log.path(), &key(LOG), NOW).unwrap();
     for patch in 0..9 {
@@ -83,7 +83,7 @@ fn a_bundle_carries_the_proof_that_it_is_in_a_log() {
 /// Flips each byte of a log proof in turn, and moves log proofs to other bundles. Every such bundle
 /// must be refused.
 #[test]
-fn forged_proofs_and_those_of_other_bundles_are_refused() {
+fn log_proof_that_is_forged_or_of_another_bundle_is_refused() {
     let log = log_of(LOG, 5);
     let stapled = append(log.path(), LOG, &plugin(ANN, 5));
     let from = plugin(ANN, 5).len();
@@ -125,7 +125,7 @@ fn forged_proofs_and_those_of_other_bundles_are_refused() {
 /// If a policy requires a log for an author, a plugin must have both the author's signature and a
 /// proof by that log.
 #[test]
-fn a_policy_can_want_a_log() {
+fn policy_can_require_a_log_proof() {
     let text = |log: &str| {
         format!(
             "[[log]]\nname = \"ours\"\nkey = \"{}\"\n
@@ -167,7 +167,7 @@ fn a_policy_can_want_a_log() {
 /// If the policy has a `since` for a log, a proof with an older tree head must be refused, because
 /// it does not show the present content of the log.
 #[test]
-fn a_policy_can_want_a_new_head_of_a_log() {
+fn policy_can_require_a_recent_tree_head() {
     let text = |since: &str| {
         format!(
             "[[log]]\nname = \"ours\"\nkey = \"{}\"\nsince = \"{since}\"\n
@@ -200,7 +200,7 @@ fn proof_of(stapled: &[u8]) -> equic_plugin::transparency::Staple {
 }
 
 #[test]
-fn a_monitor_sees_a_log_grow() {
+fn monitor_reports_new_entries() {
     let folder = log_of(LOG, 3);
     let ours = key(LOG).public();
     let log = Log::open(folder.path()).unwrap();
@@ -220,7 +220,7 @@ fn a_monitor_sees_a_log_grow() {
 /// A monitor must notice if a log removes entries, changes them, or shows different trees to
 /// different readers, even though each tree head has a valid signature.
 #[test]
-fn a_log_that_takes_back_what_it_said_is_found() {
+fn monitor_finds_a_truncated_or_forked_log() {
     let ours = key(LOG).public();
     let open = |folder: &TempDir| Log::open(folder.path()).unwrap();
     let honest = log_of(LOG, 4);
@@ -260,7 +260,7 @@ fn a_log_that_takes_back_what_it_said_is_found() {
 /// At every check, a monitor must compare all entries with their leaves, including those that it
 /// has seen.
 #[test]
-fn monitor_finds_old_entries_that_were_exchanged() {
+fn monitor_finds_old_entries_that_were_replaced() {
     let ours = key(LOG).public();
     let folder = log_of(LOG, 4);
     let known = *Log::open(folder.path()).unwrap().head();
@@ -302,7 +302,7 @@ fn monitor_finds_old_entries_that_were_exchanged() {
 
 /// A log with damaged files must be refused, and nothing must be added to it.
 #[test]
-fn a_damaged_log_is_refused_and_not_added_to() {
+fn log_that_is_damaged_is_refused_and_not_appended_to() {
     let damage = |name: &str, change: &dyn Fn(&mut Vec<u8>)| {
         let folder = log_of(LOG, 3);
         let path = folder.path().join(name);
@@ -349,7 +349,7 @@ fn a_damaged_log_is_refused_and_not_added_to() {
 }
 
 #[test]
-fn logs_take_what_they_can_stand_for() {
+fn log_accepts_only_signed_bundles_with_its_own_key() {
     let folder = log_of(LOG, 1);
     let unsigned = bundle(&manifest(r#""observe""#, "", ""), None);
     let unsigned = Bundle::parse(&unsigned).unwrap();

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn header_quotes_and_empty_cells() {
+    fn csv_has_a_header_quotes_and_empty_cells() {
         let rows = [
             Row { phase: "attack, no gateway", requests_per_second: 12.5, failures: None },
             Row { phase: "say \"hi\"", requests_per_second: 0.1, failures: Some(3) },
@@ -75,14 +75,14 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_are_not_flat_say_which() {
+    fn csv_error_names_the_row_that_does_not_fit() {
         let rows = [vec![1, 2], vec![1, 2, 3]];
         let error = to_string(rows).unwrap_err();
         assert!(error.to_string().starts_with("row 2 does not fit"), "{error}");
     }
 
     #[test]
-    fn writes_a_file() {
+    fn csv_is_written_to_a_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rows.csv");
         write(&path, [(1, "a"), (2, "b")]).unwrap();

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replaces_whole_files_and_leaves_nothing_beside_them() {
+    fn file_is_replaced_and_no_temporary_file_remains() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.json");
         write(&path, b"first, and longer").unwrap();
@@ -54,14 +54,14 @@ mod tests {
     }
 
     #[test]
-    fn says_which_file_and_why() {
+    fn file_error_names_the_path() {
         let error = write(Path::new("/nonexistent/folder/a.json"), b"x").unwrap_err();
         assert!(error.to_string().contains("/nonexistent/folder/a.json"), "{error}");
         assert!(write(Path::new("/"), b"x").is_err());
     }
 
     #[test]
-    fn a_folder_in_the_way_leaves_no_partial_file() {
+    fn file_write_over_a_folder_leaves_no_partial_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("taken");
         fs::create_dir_all(path.join("inside")).unwrap();

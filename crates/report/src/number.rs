@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_digits_and_a_prefix() {
+    fn si_has_three_digits_and_a_prefix() {
         for (value, unit, expected) in [
             (0.0, "/s", "0 /s"),
             (1.0, "/s", "1.00 /s"),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn measured_values_have_the_units_of_people() {
+    fn measured_values_have_readable_units() {
         for (value, unit, expected) in [
             (3_577_256_564.361_710_5, "bit/s", "3.58 Gbit/s"),
             (9913.4, "1/s", "9.91 k/s"),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_change_units_where_people_do() {
+    fn durations_have_readable_units() {
         for (value, expected) in [
             (0.0, "0 s"),
             (3.4e-7, "340 ns"),
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn percentages_do_not_round_into_a_claim() {
+    fn percentages_do_not_round_to_0_or_100() {
         for (fraction, expected) in [
             (0.0, "0 %"),
             (1.0, "100 %"),

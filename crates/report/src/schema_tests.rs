@@ -29,7 +29,7 @@ fn report() -> Report<Demo> {
 }
 
 #[test]
-fn names_are_checked() {
+fn schema_names_are_validated() {
     for good in ["equic.demo/1", "equic.bench.run/12", "equic.gateway-status/4294967295"] {
         assert_eq!(good.parse::<SchemaName>().unwrap().to_string(), good);
     }
@@ -52,7 +52,7 @@ fn names_are_checked() {
 }
 
 #[test]
-fn times_are_checked() {
+fn timestamp_is_formatted_and_validated() {
     let epoch = SystemTime::UNIX_EPOCH;
     let at = |seconds| Timestamp::new(epoch + Duration::from_secs(seconds)).map(String::from);
     // The expected value is the output of `date -u -d @1714979289 +%FT%TZ`.
@@ -66,7 +66,7 @@ fn times_are_checked() {
 }
 
 #[test]
-fn a_report_survives_the_round_trip() {
+fn report_json_round_trip() {
     let text = report().to_json().unwrap();
     assert!(text.ends_with("}\n"));
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -79,7 +79,7 @@ fn a_report_survives_the_round_trip() {
 }
 
 #[test]
-fn another_kind_or_version_is_called_that() {
+fn report_of_another_schema_or_version_is_an_error() {
     let text = report().to_json().unwrap();
     // The data is not a string either, but the error must be about the schema.
     let error = Report::<String>::from_json(&text, &"equic.demo/2".parse().unwrap()).unwrap_err();
@@ -92,7 +92,7 @@ fn another_kind_or_version_is_called_that() {
 }
 
 #[test]
-fn data_without_a_json_form_is_an_error() {
+fn report_data_without_a_json_form_is_an_error() {
     let with_tuple_keys = std::collections::BTreeMap::from([((1, 2), 3)]);
     let Report { schema, created, machine, command, .. } = report();
     let report = Report { schema, created, machine, command, data: with_tuple_keys };
@@ -100,7 +100,7 @@ fn data_without_a_json_form_is_an_error() {
 }
 
 #[test]
-fn writes_a_file() {
+fn report_is_written_to_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("demo.json");
     report().write(&path).unwrap();
@@ -109,7 +109,7 @@ fn writes_a_file() {
 }
 
 #[test]
-fn this_machine_can_be_described() {
+fn machine_of_the_test_can_be_read() {
     let machine = Machine::read().unwrap();
     assert!(machine.cores >= 1 && machine.memory_bytes > 1 << 20, "{machine:?}");
     assert!(machine.kernel.contains('.'), "{machine:?}");
@@ -125,7 +125,7 @@ fn proc(cpuinfo: &str, meminfo: &str) -> tempfile::TempDir {
 }
 
 #[test]
-fn reads_what_linux_writes() {
+fn machine_is_parsed_from_linux_files() {
     let x86 = "processor\t: 0\nmodel name\t: Some   CPU @ 2.0GHz\n\nprocessor\t: 1\nmodel name\t: Some CPU\n";
     let dir = proc(x86, "MemFree: 1 kB\nMemTotal:       16384 kB\n");
     let machine = Machine::read_from(dir.path()).unwrap();
@@ -140,7 +140,7 @@ fn reads_what_linux_writes() {
 }
 
 #[test]
-fn says_what_is_missing_and_where() {
+fn machine_error_names_the_missing_field_and_file() {
     let empty = tempfile::tempdir().unwrap();
     let error = Machine::read_from(empty.path()).unwrap_err().to_string();
     assert!(error.contains("osrelease") && error.contains("mounted"), "{error}");

@@ -16,7 +16,7 @@ fn close(a: Option<f64>, b: f64) {
 }
 
 #[test]
-fn location_and_spread() {
+fn sample_location_and_spread_of_known_values() {
     let x = sample(&X);
     close(x.mean(), 5.0); // 40 / 8
     close(x.median(), 4.5); // mean of the 4th and 5th: 4 and 5
@@ -33,7 +33,7 @@ fn location_and_spread() {
 }
 
 #[test]
-fn percentiles_of_type_7() {
+fn percentile_is_of_type_7() {
     let x = sample(&X);
     // quantile(x, c(0, .1, .25, .75, .9, 1), type = 7): h = 7p is 0, 0.7, 1.75, 5.25, 6.3 and 7.
     close(x.percentile(0.0), 2.0);
@@ -45,7 +45,7 @@ fn percentiles_of_type_7() {
 }
 
 #[test]
-fn percentiles_of_nearest_rank() {
+fn percentile_by_nearest_rank() {
     // The textbook example for 15 20 35 40 50: the ranks at 5, 30, 40, 50 and 100 % are 1, 2, 2, 3
     // and 5.
     let x = sample(&[15.0, 20.0, 35.0, 40.0, 50.0]);
@@ -64,7 +64,7 @@ fn percentiles_of_nearest_rank() {
 }
 
 #[test]
-fn empty_and_impossible_have_no_value() {
+fn sample_without_values_has_no_statistics() {
     let empty = Sample::default();
     for value in [
         empty.min(),
@@ -91,7 +91,7 @@ fn empty_and_impossible_have_no_value() {
 }
 
 #[test]
-fn one_value_is_everything_but_a_spread() {
+fn sample_of_one_value_has_no_spread() {
     let one = sample(&[3.5]);
     let summary = one.summary().unwrap();
     assert_eq!(
@@ -102,14 +102,14 @@ fn one_value_is_everything_but_a_spread() {
 }
 
 #[test]
-fn what_is_not_finite_is_left_out_and_counted() {
+fn sample_leaves_out_and_counts_values_that_are_not_finite() {
     let x = sample(&[f64::NAN, 1.0, f64::INFINITY, 3.0, f64::NEG_INFINITY]);
     assert_eq!((x.len(), x.left_out()), (2, 3));
     close(x.mean(), 2.0);
 }
 
 #[test]
-fn the_largest_values_do_not_overflow() {
+fn sample_of_the_largest_values_does_not_overflow() {
     let x = sample(&[f64::MAX, f64::MAX, -f64::MAX]);
     assert!(x.mean().unwrap().is_finite());
     assert_eq!(sample(&[f64::MAX, f64::MAX]).mean(), Some(f64::MAX));
@@ -126,7 +126,7 @@ fn ecdf_has_one_step_per_distinct_value() {
 }
 
 #[test]
-fn durations_become_seconds() {
+fn sample_of_durations_is_in_seconds() {
     let x = Sample::from([std::time::Duration::from_millis(1500)].as_slice());
     assert_eq!(x.sorted(), [1.5]);
 }

@@ -17,7 +17,7 @@ fn widths(text: &str) -> Vec<usize> {
 }
 
 #[test]
-fn lines_are_equally_wide_in_columns_of_the_terminal() {
+fn table_lines_have_equal_terminal_width() {
     for unicode in [true, false] {
         let text = table().render(Style { unicode, ..Style::plain() });
         let widths = widths(&text);
@@ -28,7 +28,7 @@ fn lines_are_equally_wide_in_columns_of_the_terminal() {
 }
 
 #[test]
-fn numbers_end_in_one_column_and_carry_their_unit() {
+fn table_numbers_are_right_aligned_with_their_unit() {
     let text = table().render(Style::plain());
     let end = |needle: &str| {
         let line = text.lines().find(|line| line.contains(needle)).unwrap();
@@ -40,7 +40,7 @@ fn numbers_end_in_one_column_and_carry_their_unit() {
 }
 
 #[test]
-fn text_wraps_to_the_width_and_numbers_do_not() {
+fn table_wraps_text_but_not_numbers() {
     for width in [34, 40, 60, 80] {
         let text = table().render(Style { width: Some(width), ..Style::plain() });
         assert!(widths(&text).iter().all(|line| *line <= usize::from(width)), "{width}\n{text}");
@@ -54,7 +54,7 @@ fn text_wraps_to_the_width_and_numbers_do_not() {
 }
 
 #[test]
-fn rows_are_fitted_to_the_columns() {
+fn table_fits_rows_to_its_columns() {
     let mut table = Table::new([Column::text("a"), Column::text("b")]);
     table.row(["1"]).row(["2", "3", "too many"]);
     let text = table.title("Two rows").render(Style::plain());
@@ -65,7 +65,7 @@ fn rows_are_fitted_to_the_columns() {
 }
 
 #[test]
-fn a_cell_cannot_drive_the_terminal() {
+fn table_escapes_control_characters() {
     let mut table = Table::new([Column::text("name\x07")]);
     table.row(["\x1b[2Jgone\r", "x"]);
     table.row(["a\u{202e}b\u{9b}31m"]);
@@ -75,7 +75,7 @@ fn a_cell_cannot_drive_the_terminal() {
 }
 
 #[test]
-fn bold_only_where_styling_is_asked_for() {
+fn table_is_bold_only_with_styling() {
     let mut table = Table::new([Column::text("a")]).title("T");
     table.row([Cell::new("b").tone(Tone::Strong)]);
     let text = table.render(Style { colour: true, ..Style::plain() });
@@ -84,7 +84,7 @@ fn bold_only_where_styling_is_asked_for() {
 }
 
 #[test]
-fn the_surroundings_decide_the_style() {
+fn style_is_chosen_from_terminal_and_environment() {
     let decide = Style::decide;
     let utf8 = Some("en_GB.UTF-8");
     assert_eq!(
@@ -101,7 +101,7 @@ fn the_surroundings_decide_the_style() {
 }
 
 #[test]
-fn markdown_keeps_columns_apart() {
+fn table_markdown_escapes_column_separators() {
     let mut table =
         Table::new([Column::text("what"), Column::number("time").unit("ns")]).title("Cost");
     table.row(["a|b", "12"]).row(["two\nlines"]);

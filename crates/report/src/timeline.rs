@@ -56,20 +56,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_and_divides_by_the_width() {
+    fn timeline_rate_is_the_count_divided_by_the_width() {
         let points =
             rate(&[0.0, 0.1, 0.49, 0.5, 0.99, 1.0, -1.0, f64::NAN], 0.0, 1.0, 0.5).unwrap();
         assert_eq!(points, [(0.25, 6.0), (0.75, 4.0)]);
     }
 
     #[test]
-    fn a_shorter_last_window_has_its_own_length() {
+    fn timeline_last_window_may_be_shorter() {
         let points = rate(&[0.2, 1.1, 1.2], 0.0, 1.25, 1.0).unwrap();
         assert_eq!(points, [(0.5, 1.0), (1.125, 8.0)]);
     }
 
     #[test]
-    fn rounding_opens_no_window_of_length_zero() {
+    fn timeline_has_no_window_of_length_zero_by_rounding() {
         for tenths in 1..100 {
             let end = f64::from(tenths) / 10.0;
             let points = rate(&[], 0.0, end, 0.1).unwrap();
@@ -79,13 +79,13 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_summed() {
+    fn timeline_sums_weights() {
         let points = sum([(0.1, 100.0), (0.2, 50.0), (0.3, f64::NAN)], 0.0, 2.0, 1.0).unwrap();
         assert_eq!(points, [(0.5, 150.0), (1.5, 0.0)]);
     }
 
     #[test]
-    fn impossible_spans_have_no_timeline() {
+    fn timeline_of_an_impossible_span_is_none() {
         for (start, end, width) in [
             (0.0, 0.0, 1.0),
             (1.0, 0.0, 1.0),

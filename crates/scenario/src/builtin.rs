@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_can_be_read_and_say_what_they_are() {
+    fn builtin_scenarios_can_be_parsed_and_have_a_description() {
         for one in built_in() {
             assert!(!one.scenario().description.is_empty(), "{}", one.name);
             assert_eq!(BuiltIn::find(one.name), Some(*one));

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_have_lines() {
+    fn error_line_is_that_of_the_key() {
         let text = "[network]\ntopology = \"simple\"\n[[flow]]\n[[flow]]\nsize = \"1 MB\"\n\
                     tcp = { mss = 500 }\n";
         let line = |key: &str| {

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_write() {
+    fn quantity_parses_valid_text() {
         assert_eq!(rate("10 Mb/s"), Ok(10_000_000));
         assert_eq!(rate("1Gbit/s"), Ok(1_000_000_000));
         assert_eq!(rate("2.5 kb/s"), Ok(2_500));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read() {
+    fn quantity_rejects_invalid_text() {
         for text in [
             "",
             "10",
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_name_the_range() {
+    fn quantity_error_names_the_range() {
         for (error, words) in [
             (duration("10000000000000 s").unwrap_err(), "at most 18446744073 s"),
             (duration("99999999999999999999999 ms").unwrap_err(), "at most 18446744073709 ms"),

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_table_is_known_and_used() {
+    fn schema_tables_are_known_and_used() {
         let mut prefixes = BTreeMap::new();
         find_prefixes(&TOP, "", &mut Vec::new(), &mut prefixes);
         let ids: Vec<&str> = sections().iter().map(|section| section.id).collect();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_sometimes_required_exist_and_have_no_default() {
+    fn schema_keys_that_are_sometimes_required_have_no_default() {
         for (id, name) in SOMETIMES_REQUIRED {
             let section = sections().iter().find(|section| section.id == id).unwrap();
             let key = section.keys.iter().find(|key| key.name == name);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_a_grid_are_paths() {
+    fn schema_patterns_of_grid_keys_are_paths() {
         let patterns = key_patterns();
         let of = |place: &str| {
             let found = patterns.iter().find(|(_, at, _)| at == place);

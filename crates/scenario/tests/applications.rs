@@ -36,7 +36,7 @@ fn near(value: f64, expected: f64, by: f64) {
 /// On a link with only a delay, each request takes one round trip, and the handshake takes one
 /// more.
 #[test]
-fn requests_take_a_round_trip_each() {
+fn requests_take_one_round_trip_each() {
     let fast = network("10 Gb/s", "");
     let requests = "application = \"requests\"\nrequests = { count = 20, response = \"1 KB\" }";
     for protocol in ["quic", "tcp"] {
@@ -55,7 +55,7 @@ fn requests_take_a_round_trip_each() {
 }
 
 #[test]
-fn a_client_thinks_between_requests_and_asks_for_several_at_once() {
+fn requests_follow_think_time_and_concurrency() {
     let fast = network("10 Gb/s", "");
     let took = |more: &str| {
         let requests = format!(
@@ -75,7 +75,7 @@ fn a_client_thinks_between_requests_and_asks_for_several_at_once() {
 /// Sends requests with responses of one packet, six at a time. A lost segment must delay all later
 /// responses on a TCP connection, but only one stream of a QUIC connection.
 #[test]
-fn loss_blocks_the_head_of_the_line_over_tcp() {
+fn requests_over_tcp_suffer_head_of_line_blocking() {
     let lossy = network("20 Mb/s", ", back = { loss = \"1 %\" }");
     let requests = "application = \"requests\"\n\
                     requests = { count = 1000, response = \"1 KB\", concurrent = 6 }";
@@ -110,7 +110,7 @@ fn streams_share_a_connection() {
 }
 
 #[test]
-fn units_are_in_the_time_series() {
+fn series_has_the_units_of_an_application() {
     let text = format!(
         "{}[[flow]]\napplication = \"requests\"\nrequests = {{ count = 3, response = \"1 KB\" }}",
         network("10 Mb/s", "")
@@ -132,7 +132,7 @@ fn units_are_in_the_time_series() {
 
 /// Two runs with the same seed must give the same numbers, with loss and over both protocols.
 #[test]
-fn the_same_seed_gives_the_same_run() {
+fn seed_determines_the_run() {
     let text = format!(
         "{}[[flow]]\napplication = \"requests\"\n\
          requests = {{ count = 50, response = \"20 KB\", concurrent = 4 }}\n\
@@ -151,7 +151,7 @@ fn the_same_seed_gives_the_same_run() {
 /// Objects that depend on each other must be requested one after the other. All others must be
 /// requested at the same time.
 #[test]
-fn a_page_waits_for_what_comes_before() {
+fn page_requests_objects_after_their_dependencies() {
     let fast = network("10 Gb/s", "");
     let page = "application = \"page\"\n[flow.page]\nobject = [\n\
         { name = \"html\", size = \"10 KB\" },\n\
@@ -171,7 +171,7 @@ fn a_page_waits_for_what_comes_before() {
 }
 
 #[test]
-fn a_video_stalls_where_the_link_is_too_slow_and_only_there() {
+fn video_stalls_only_if_the_link_is_too_slow() {
     let video = "application = \"video\"\n\
         video = { rate = \"2 Mb/s\", length = \"20 s\", segment = \"1 s\", buffer = \"2 s\", ahead = \"6 s\" }";
     for protocol in ["quic", "tcp"] {
@@ -196,7 +196,7 @@ fn a_video_stalls_where_the_link_is_too_slow_and_only_there() {
 }
 
 #[test]
-fn a_call_loses_datagrams_over_quic_and_is_late_over_tcp() {
+fn call_loses_datagrams_over_quic_and_is_late_over_tcp() {
     let lossy = network("10 Mb/s", ", loss = \"3 %\"");
     let call = "application = \"call\"\ncall = { length = \"20 s\", deadline = \"50 ms\" }";
     let quic = flow(&lossy, "quic", call);
@@ -214,7 +214,7 @@ fn a_call_loses_datagrams_over_quic_and_is_late_over_tcp() {
 /// Counts the round trips until the response to one request has arrived. The number depends on
 /// whether the client resumes a session or has a cookie from an earlier connection.
 #[test]
-fn handshakes_cost_their_round_trips() {
+fn handshake_round_trips_of_quic_tcp_and_tls() {
     let fast = network("10 Gb/s", "");
     let trips = |protocol: &str, options: &str| {
         let request = "application = \"requests\"\nrequests = { count = 1, response = \"1 KB\" }";
@@ -239,7 +239,7 @@ fn handshakes_cost_their_round_trips() {
 
 /// Resumption must save bytes of the server's handshake for single transfers, too.
 #[test]
-fn transfers_resume_sessions() {
+fn transfer_resumes_a_session() {
     let clean = network("10 Mb/s", "");
     let transfer = |options: &str| {
         flow(&clean, "quic", &format!("size = \"10 KB\"\n{options}")).completion.unwrap()
@@ -254,7 +254,7 @@ fn transfers_resume_sessions() {
 }
 
 #[test]
-fn classic_controllers_are_there() {
+fn controllers_bic_vegas_and_westwood_differ() {
     let lossy = network("10 Mb/s", ", loss = \"0.5 %\"");
     let mut times: Vec<u64> = ["bic", "vegas", "westwood"]
         .iter()

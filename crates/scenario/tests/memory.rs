@@ -46,7 +46,7 @@ fn both(text: &str) -> (f64, f64) {
 /// This file has only one test, because the counters would also count tests that run at the same
 /// time.
 #[test]
-fn the_estimate_is_near_what_runs_take() {
+fn memory_estimate_is_near_the_actual_use() {
     let simple = |link: &str, flow: &str| {
         format!(
             "limit = \"20 s\"\n[network]\ntopology = \"simple\"\nlink = {{ {link} }}\n[[flow]]\n{flow}"

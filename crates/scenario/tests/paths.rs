@@ -32,7 +32,7 @@ fn with(quic: &str) -> String {
 }
 
 #[test]
-fn two_paths_have_nearly_the_goodput_of_both() {
+fn paths_reach_nearly_the_sum_of_their_rates() {
     let first = goodput(&with("paths = 1"));
     assert!((4.0..5.0).contains(&first), "{first}");
     for quic in ["paths = 2", "paths = 2, scheduler = \"round-robin\""] {
@@ -45,7 +45,7 @@ fn two_paths_have_nearly_the_goodput_of_both() {
 }
 
 #[test]
-fn schedulers_differ() {
+fn scheduler_backup_uses_one_path_and_redundant_both() {
     // The scheduler `backup` uses one path at a time, and `redundant` sends all data on both.
     let backup = goodput(&with("paths = 2, scheduler = \"backup\""));
     assert!((4.0..5.0).contains(&backup), "{backup}");
@@ -59,7 +59,7 @@ fn on(series: &Series, link: u16, after: f64) -> impl Iterator<Item = &PathPoint
 }
 
 #[test]
-fn paths_are_in_the_series() {
+fn series_has_each_path() {
     let scenario = scenario(TWO);
     let (run, series) = record(&scenario, 1, None).unwrap();
     assert_eq!(run, play(&scenario, 1, Part::All).unwrap(), "recording changes nothing");
@@ -82,7 +82,7 @@ fn paths_are_in_the_series() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run_and_another_another() {
+fn seed_determines_the_run() {
     let lossy = TWO.replace("\"25 ms\"", "\"25 ms\", loss = \"1 %\"");
     let scenario = scenario(&lossy);
     let run = |seed| record(&scenario, seed, None).unwrap();
@@ -91,7 +91,7 @@ fn the_same_seed_gives_the_same_run_and_another_another() {
 }
 
 #[test]
-fn a_path_that_goes_down_is_left() {
+fn paths_that_fail_are_abandoned() {
     for (link, kept) in [("10 ms", 10.0), ("25 ms", 5.0)] {
         // This loss model drops all packets after a random one, in both directions, so the link is
         // dead from then on.
@@ -114,7 +114,7 @@ fn a_path_that_goes_down_is_left() {
 }
 
 #[test]
-fn answers_come_over_both_paths() {
+fn paths_are_both_used_for_responses() {
     let text = TWO.replace(
         "size = \"4 MB\"",
         "application = \"requests\"\nrequests = { count = 1, response = \"4 MB\" }",
@@ -129,7 +129,7 @@ fn answers_come_over_both_paths() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn paths_reject_invalid_options() {
     let link = "{ rate = \"5 Mb/s\", delay = \"1 ms\" }";
     let simple = format!(
         "[network]\ntopology = \"simple\"\nlink = {link}\n[[flow]]\nsize = \"1 MB\"\nquic = {{ paths = 2 }}"

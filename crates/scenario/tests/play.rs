@@ -18,7 +18,7 @@ const LOSSY: &str = r#"
     "#;
 
 #[test]
-fn the_number_of_threads_changes_nothing() {
+fn threads_do_not_change_the_result() {
     let scenario = scenario(LOSSY);
     let one = play_all(&scenario, Part::All, 1, &|_| ()).unwrap();
     let calls = std::sync::Mutex::new(Vec::new());
@@ -35,7 +35,7 @@ fn the_number_of_threads_changes_nothing() {
 }
 
 #[test]
-fn a_transfer_takes_the_time_that_it_has_to() {
+fn transfer_takes_the_expected_time() {
     let clean = scenario(&LOSSY.replace(", loss = \"1 %\"", ""));
     let run = play(&clean, 1, Part::All).unwrap();
     let flow = &run.flows[0];
@@ -52,7 +52,7 @@ fn a_transfer_takes_the_time_that_it_has_to() {
 }
 
 #[test]
-fn options_of_a_flow_reach_its_transport() {
+fn quic_options_reach_the_transport() {
     let took = |options: &str| {
         let text = format!("{LOSSY}quic = {{ {options} }}").replace(", loss = \"1 %\"", "");
         play(&scenario(&text), 1, Part::All).unwrap().flows[0].clone()
@@ -108,7 +108,7 @@ fn flows_share_a_link_and_are_summed_up() {
 }
 
 #[test]
-fn a_connection_that_cannot_be_has_failed() {
+fn flows_over_a_dead_link_fail() {
     let text = LOSSY.replace("1 %", "100 %") + "\nquic = { idle_timeout = \"2 s\" }";
     let run = play(&scenario(&text), 1, Part::All).unwrap();
     assert_eq!((run.flows[0].completion, run.flows[0].bytes), (None, 0));
@@ -116,7 +116,7 @@ fn a_connection_that_cannot_be_has_failed() {
 }
 
 #[test]
-fn every_topology_carries_flows() {
+fn topology_of_each_kind_carries_flows() {
     for topology in [
         r#"topology = "two-path"
         links = [{ rate = "5 Mb/s", delay = "5 ms" }, { rate = "1 Mb/s", delay = "50 ms" }]"#,
@@ -146,7 +146,7 @@ fn every_topology_carries_flows() {
 }
 
 #[test]
-fn built_in_scenarios_play() {
+fn builtin_scenarios_run() {
     // Runs only the short scenarios. A unit test of the library parses all of them.
     for name in ["simple", "wireless"] {
         let scenario = BuiltIn::find(name).unwrap().scenario();
@@ -156,7 +156,7 @@ fn built_in_scenarios_play() {
 }
 
 #[test]
-fn tcp_runs_beside_quic() {
+fn tcp_shares_a_link_with_quic() {
     let text = r#"
         limit = "5 s"
         [network]
@@ -196,7 +196,7 @@ fn tcp_runs_beside_quic() {
 }
 
 #[test]
-fn options_of_tcp_reach_its_connection() {
+fn tcp_options_reach_the_connection() {
     let took = |options: &str| {
         let text = LOSSY.replace(", loss = \"1 %\"", "");
         let text = format!("{text}protocol = \"tcp\"\ntcp = {{ {options} }}");
@@ -214,7 +214,7 @@ fn options_of_tcp_reach_its_connection() {
 /// TCP needs one. TLS over TCP adds one round trip with TLS 1.3, and two with TLS 1.2. Early data
 /// saves one.
 #[test]
-fn handshakes_cost_their_round_trips() {
+fn handshake_round_trips_of_quic_tcp_and_tls() {
     let clean = LOSSY.replace(", loss = \"1 %\"", "").replace("300 KB", "1 KB");
     let trips = |options: &str| {
         let run = play(&scenario(&format!("{clean}{options}")), 1, Part::All).unwrap();
@@ -235,7 +235,7 @@ fn handshakes_cost_their_round_trips() {
 
 /// The initial window of Google QUIC must be 32 packets, and that of CUBIC ten.
 #[test]
-fn a_controller_of_the_past_is_chosen_by_its_name() {
+fn controller_of_the_past_is_chosen_by_its_name() {
     for name in ["bic", "vegas", "westwood", "gquic-cubic"] {
         for protocol in ["quic", "tcp"] {
             let text = format!("{LOSSY}protocol = \"{protocol}\"\ncontroller = \"{name}\"");
@@ -253,7 +253,7 @@ fn a_controller_of_the_past_is_chosen_by_its_name() {
 
 /// Both protocols share a queue that marks packets. By default, both must use ECN.
 #[test]
-fn ecn_is_the_same_for_both_protocols() {
+fn ecn_default_is_the_same_for_quic_and_tcp() {
     let shared = |options: [&str; 2]| {
         let [quic, tcp] = options;
         let text = format!(
@@ -273,7 +273,7 @@ fn ecn_is_the_same_for_both_protocols() {
 
 /// The result must show exactly the settings in which the flows of a run differ.
 #[test]
-fn settings_that_differ_are_in_the_report() {
+fn report_shows_settings_that_differ_between_flows() {
     let report = |tcp: &str| {
         let text = format!("{LOSSY}[[flow]]\nprotocol = \"tcp\"\nsize = \"300 KB\"\n{tcp}");
         let scenario = scenario(&text);
@@ -325,7 +325,7 @@ fn utilisation_is_at_most_1() {
 }
 
 #[test]
-fn tcp_whose_syn_never_arrives_has_failed() {
+fn tcp_fails_if_its_syn_never_arrives() {
     let failure = |link: &str, application: &str| {
         let text = format!(
             "limit = \"300 s\"\n[network]\ntopology = \"simple\"\n\
@@ -347,7 +347,7 @@ fn tcp_whose_syn_never_arrives_has_failed() {
 /// A path of 100 Mb/s with a round trip of 120 ms has room for 1.5 MB in flight. A flow with a
 /// smaller window must be reported as limited by its window.
 #[test]
-fn window_that_limits_a_flow_is_in_its_result() {
+fn window_limit_is_reported_in_the_result() {
     let share = |options: &str| {
         let text = format!(
             "limit = \"5 s\"\n[network]\ntopology = \"simple\"\n\

@@ -67,7 +67,7 @@ fn seconds(folder: &Path, options: &str) -> f64 {
 }
 
 #[test]
-fn a_plugin_acts_at_the_end_that_it_is_of() {
+fn plugin_acts_at_the_end_that_has_it() {
     let folder = folder();
     let folder = folder.path();
     let without = seconds(folder, "");
@@ -81,7 +81,7 @@ fn a_plugin_acts_at_the_end_that_it_is_of() {
 }
 
 #[test]
-fn a_plugin_that_fails_is_told_of() {
+fn plugin_failure_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let object = compile_text("endless", ENDLESS).unwrap();
     let bundle = equic_plugin::pack(ENDLESS_MANIFEST, &object, None).unwrap();
@@ -95,7 +95,7 @@ fn a_plugin_that_fails_is_told_of() {
 }
 
 #[test]
-fn what_is_no_plugin_is_refused() {
+fn plugin_file_that_is_missing_or_invalid_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let missing = read(folder.path(), "client_plugins = [\"none.qplug\"]").unwrap_err();
     let missing = missing.to_string();
@@ -107,7 +107,7 @@ fn what_is_no_plugin_is_refused() {
 }
 
 #[test]
-fn a_grid_keeps_its_plugins() {
+fn plugin_files_of_a_grid_are_stored() {
     let folder = folder();
     let text = FLOW.replace("OPTIONS", "client_plugins = [\"cap.qplug\"]");
     let text = format!("{text}\n[grid]\n\"flow.size\" = [\"1 MB\", \"2 MB\"]\n");
@@ -125,7 +125,7 @@ fn a_grid_keeps_its_plugins() {
 /// The stored files of a sweep may be published. A description that names an arbitrary file as a
 /// plugin must not cause a copy of that file there.
 #[test]
-fn a_file_that_is_no_plugin_is_not_kept() {
+fn plugin_files_that_are_invalid_are_not_stored() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("secret"), "a key").unwrap();
     let text = FLOW.replace("OPTIONS", "client_plugins = [\"secret\"]");

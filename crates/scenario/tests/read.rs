@@ -29,7 +29,7 @@ fn one(text: &str) -> (usize, String, String) {
 }
 
 #[test]
-fn unknown_keys_are_told_with_their_line_and_what_is_near() {
+fn read_error_names_an_unknown_key_its_line_and_a_similar_key() {
     for (text, line, key, near) in [
         (format!("sedes = 3\n{GOOD}"), 1, "sedes", "`seeds`"),
         (GOOD.replace("delay", "dealy"), 3, "network.link.dealy", "`delay`"),
@@ -53,14 +53,14 @@ fn unknown_keys_are_told_with_their_line_and_what_is_near() {
 }
 
 #[test]
-fn all_that_is_wrong_is_told_at_once() {
+fn read_reports_all_errors_at_once() {
     let text = GOOD.replace("10 Mb/s", "10").replace("1 MB", "1 Mb") + "start = 5\nseeds = 1";
     let lines: Vec<usize> = wrong(&text).iter().map(|one| one.0).collect();
     assert_eq!(lines, [3, 5, 6, 7]);
 }
 
 #[test]
-fn contradictions_are_told_before_anything_runs() {
+fn read_rejects_contradictions() {
     let link =
         |more: &str| GOOD.replace("delay = \"50 ms\"", &format!("delay = \"50 ms\", {more}"));
     for (text, line, key, message) in [
@@ -136,7 +136,7 @@ fn contradictions_are_told_before_anything_runs() {
 }
 
 #[test]
-fn text_that_is_no_toml_is_told_with_its_line() {
+fn read_rejects_invalid_toml_with_its_line() {
     let all = wrong(&format!("{GOOD}]]]"));
     assert!(all.iter().all(|one| one.0 == 6), "{all:?}");
     for text in ["", "x", "[[", "[network]", "flow = 3", "[[flow]]\n[[flow]]", "\u{0}"] {
@@ -236,7 +236,7 @@ const ALL: &str = r#"
 
 /// Each key of the list in docs/simulator.md must be accepted with a value that the list names.
 #[test]
-fn every_key_of_the_list_is_known() {
+fn keys_of_the_list_are_accepted() {
     let graph = r#"
         [network]
         topology = "graph"
@@ -285,7 +285,7 @@ fn every_key_of_the_list_is_known() {
 /// docs/simulator.md must contain the current list of keys, which `cargo run -p equic-scenario
 /// --example keys` prints.
 #[test]
-fn the_list_of_keys_is_documented() {
+fn keys_are_documented() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/simulator.md");
     let text = std::fs::read_to_string(file).unwrap();
     assert!(
@@ -296,7 +296,7 @@ fn the_list_of_keys_is_documented() {
 
 /// All grids in the directory experiments/ must be free of mistakes.
 #[test]
-fn published_grids_can_be_read() {
+fn grid_files_of_the_experiments_can_be_parsed() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/nsquic");
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let grids: Vec<_> =
@@ -309,7 +309,7 @@ fn published_grids_can_be_read() {
 }
 
 #[test]
-fn mistakes_of_applications_are_told_with_their_lines() {
+fn read_rejects_invalid_applications_with_their_line() {
     let flow = |more: &str| GOOD.replace("size = \"1 MB\"\n", more);
     let page = |objects: &str| {
         flow(&format!("application = \"page\"\npage = {{ object = [{objects}] }}\n"))
@@ -412,7 +412,7 @@ fn mistakes_of_applications_are_told_with_their_lines() {
 }
 
 #[test]
-fn messages_over_tcp_are_as_large_as_they_like() {
+fn read_accepts_large_messages_over_tcp() {
     let large = "protocol = \"tcp\"\napplication = \"call\"\ncall = { length = \"1 s\", message = \"1450 B\" }";
     assert!(Scenario::parse(&GOOD.replace("size = \"1 MB\"\n", large)).is_ok());
 }

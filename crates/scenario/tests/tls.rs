@@ -36,7 +36,7 @@ fn tls_takes_as_long_as_its_model() {
 
 /// Resumption must save the certificate, and early data must save a round trip of 40 ms.
 #[test]
-fn sessions_are_resumed() {
+fn tls_resumption_and_early_data_save_time() {
     let tls = |more: &str| took(&run(&format!("protection = \"tls\"{more}"), "", 1));
     let (full, resumed) = (tls(""), tls(", resumption = true"));
     let early = tls(", resumption = true, early_data = true");
@@ -45,7 +45,7 @@ fn sessions_are_resumed() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run() {
+fn tls_seed_determines_the_run() {
     let lossy = |seed| run("protection = \"tls\"", "loss = \"2 %\", corrupt = \"1 %\"", seed);
     assert_eq!(lossy(1), lossy(1));
     assert_ne!(took(&lossy(1)), took(&lossy(2)));

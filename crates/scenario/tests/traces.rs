@@ -34,7 +34,7 @@ fn took(trace: impl AsRef<[u8]>) -> f64 {
 
 /// Each line of a trace is one packet of 1,500 bytes. A transfer of 600 KB takes about 410 of them.
 #[test]
-fn a_trace_sets_the_pace() {
+fn trace_sets_the_rate() {
     let each = took("1\n");
     assert!((0.45..0.65).contains(&each), "a packet a millisecond: {each} s");
     // With a third of the rate, the transfer takes three times as long.
@@ -51,7 +51,7 @@ fn a_trace_sets_the_pace() {
 
 /// Uses lte.trace of this directory: first 12 Mb/s, then a lower rate, then a pause, then 24 Mb/s.
 #[test]
-fn silence_is_waited_for() {
+fn trace_with_a_pause_delays_packets() {
     let trace = include_bytes!("lte.trace");
     let took = took(trace);
     // 325 packets are sent in the first 400 ms. The other packets are sent after the pause, which
@@ -60,7 +60,7 @@ fn silence_is_waited_for() {
 }
 
 #[test]
-fn what_is_wrong_with_a_trace_is_told_with_its_line() {
+fn trace_errors_name_the_line() {
     for (trace, told) in [
         (&b""[..], "a trace needs at least one line"),
         (b"1\nx\n", "own.trace: line 2: each line must contain only a whole number"),
@@ -96,7 +96,7 @@ fn what_is_wrong_with_a_trace_is_told_with_its_line() {
 
 /// A trace above the size limit must be rejected without reading it to its end.
 #[test]
-fn a_trace_that_is_too_long_is_refused() {
+fn trace_above_the_size_limit_is_refused() {
     let folder = folder("");
     let file = std::fs::File::create(folder.path().join("own.trace")).unwrap();
     // The file is sparse, so it takes no disk space.
@@ -106,7 +106,7 @@ fn a_trace_that_is_too_long_is_refused() {
 }
 
 #[test]
-fn cells_of_a_grid_have_traces_of_their_own() {
+fn trace_of_each_grid_cell_is_stored() {
     let folder = folder("1\n");
     std::fs::write(folder.path().join("slow"), "3\n").unwrap();
     let file = folder.path().join("grid.toml");

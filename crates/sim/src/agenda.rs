@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_came_first_goes_first() {
+    fn agenda_fires_equal_times_in_order_of_insertion() {
         let mut agenda = Agenda::new(4);
         for source in [2, 0, 3, 1] {
             agenda.set(source, Some(Time::from_nanos(5)));
@@ -191,7 +191,7 @@ mod tests {
         /// Random operations must give the same result as a list that is searched for its smallest
         /// entry.
         #[test]
-        fn it_is_in_order(
+        fn agenda_order_matches_a_model(
             steps in proptest::collection::vec((0..40u32, proptest::option::of(0..30u64)), 1..400),
         ) {
             let mut agenda = Agenda::new(40);

@@ -144,7 +144,7 @@ mod tests {
     use crate::queue::Limit;
 
     #[test]
-    fn what_contradicts_itself_is_refused() {
+    fn link_rejects_invalid_settings() {
         let good = Direction::new(1_000_000, Duration::from_millis(10));
         assert_eq!(good.check(), Ok(()));
         let rate = Direction { rate: Rate::BitsPerSecond(0), ..good.clone() };

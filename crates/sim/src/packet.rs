@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_count_as_on_the_wire() {
+    fn packet_size_includes_headers_and_framing() {
         assert_eq!(IpVersion::V4.header() + Protocol::Udp.header(), 28);
         assert_eq!(IpVersion::V6.header() + Protocol::Tcp { options: 12 }.header(), 72);
         assert_eq!(Framing::None.frame(1500), 1500);

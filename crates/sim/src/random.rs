@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seeds_differ_and_stay_as_they_are() {
+    fn seeds_differ_by_run_domain_and_index() {
         let mut seeds: Vec<u64> = Vec::new();
         for run in 0..20 {
             for domain in [Domain::Wire, Domain::Queue, Domain::Agent] {

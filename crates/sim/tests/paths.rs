@@ -17,7 +17,7 @@ fn transfer() -> Bulk {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_bytes() {
+fn paths_seed_determines_the_run() {
     let sum = |seed| {
         let named = named();
         let mut run = Simulation::new(named.topology, seed).unwrap();
@@ -39,7 +39,7 @@ fn the_same_seed_gives_the_same_bytes() {
 }
 
 #[test]
-fn a_path_takes_an_interface_at_both_ends() {
+fn paths_need_an_interface_each_at_both_ends() {
     let named = simple(Direction::new(5_000_000, Duration::from_millis(1)));
     let mut run = Simulation::new(named.topology, 1).unwrap();
     let made = bulk(&mut run, named.clients[0], named.servers[0], &transfer());

@@ -40,7 +40,7 @@ fn seconds(run: &Simulation, ids: BulkIds) -> f64 {
 
 /// 10 MB at 10 Mb/s without loss take 8 s, plus the time for headers, handshake and slow start.
 #[test]
-fn a_clean_link_is_filled() {
+fn quic_fills_a_clean_link() {
     for algorithm in [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Bbr] {
         let (mut run, ids) = play(link(), &with(algorithm, 10_000_000), 1);
         // Continue until no packet is in flight.
@@ -58,7 +58,7 @@ fn a_clean_link_is_filled() {
 /// With 1 % loss, CUBIC stays far below the link's rate. It takes 52.8 s with a standard deviation
 /// of 6.5 s over many seeds. BBR reacts less to loss, and takes 10.4 s.
 #[test]
-fn ten_megabytes_at_one_percent_loss() {
+fn quic_takes_the_expected_time_at_1_percent_loss() {
     let lossy = link().loss_percent(1.0);
     let mean = |algorithm, seeds: std::ops::Range<u64>| {
         let count = (seeds.end - seeds.start) as f64;
@@ -79,7 +79,7 @@ fn ten_megabytes_at_one_percent_loss() {
 /// is lost to retransmissions, headers, the startup phase, and rounds that probe for the minimum
 /// round-trip time.
 #[test]
-fn bbr_has_most_of_a_link_that_loses_packets_by_chance() {
+fn bbr_uses_most_of_a_link_with_random_loss() {
     for (megabits, delay, loss, packets, least) in [
         (100, 20, 0.5, 350, 0.85),
         (100, 20, 1.0, 350, 0.85),
@@ -116,7 +116,7 @@ fn shared(queue: Queue, seed: u64) -> (Simulation, Vec<BulkIds>) {
 }
 
 #[test]
-fn flows_share_a_narrow_link_under_every_queue() {
+fn quic_flows_share_a_narrow_link_under_every_queue() {
     for queue in [
         Queue::DropTail(Limit::Packets(100)),
         Queue::Red(Red { ecn: true, ..Red::default() }),
@@ -142,7 +142,7 @@ fn flows_share_a_narrow_link_under_every_queue() {
 /// The link corrupts packets. A checksum takes the place of the AEAD, and must detect this. The
 /// receiver checks every byte, so it would notice an undetected error.
 #[test]
-fn damage_duplication_and_jitter_do_not_change_what_arrives() {
+fn quic_data_is_intact_despite_corruption_duplication_and_jitter() {
     let mut bad = link().loss_percent(2.0);
     bad.wire.corrupt = equic_sim::Chance::percent(2.0);
     bad.wire.duplicate = equic_sim::Chance::percent(5.0);
@@ -153,7 +153,7 @@ fn damage_duplication_and_jitter_do_not_change_what_arrives() {
 }
 
 #[test]
-fn a_dead_link_ends_in_an_idle_timeout() {
+fn quic_dead_link_ends_in_an_idle_timeout() {
     let named = simple(link().loss_percent(100.0));
     let mut run = Simulation::new(named.topology, 1).unwrap();
     let ids = bulk(&mut run, named.clients[0], named.servers[0], &Bulk::new(1_000)).unwrap();
@@ -163,8 +163,8 @@ fn a_dead_link_ends_in_an_idle_timeout() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run_in_another_process() {
-    let test = "the_same_seed_gives_the_same_run_in_another_process";
+fn quic_seed_determines_the_run_in_another_process() {
+    let test = "quic_seed_determines_the_run_in_another_process";
     common::same_in_another_process(
         test,
         &["lossy", "bbr", "shared", "early"],

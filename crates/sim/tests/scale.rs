@@ -36,7 +36,7 @@ fn events(pairs: usize) -> u64 {
 /// A run with ten thousand flows must have a hundred times as many events as a run with a hundred
 /// flows, except for effects of queueing.
 #[test]
-fn ten_thousand_flows_in_one_run() {
+fn simulation_events_grow_linearly_to_ten_thousand_flows() {
     let (few, many) = (events(100), events(10_000));
     assert!(many > 800_000 && many < 110 * few, "{few} {many}");
 }

@@ -49,7 +49,7 @@ fn seconds(run: &Simulation, ids: BulkIds) -> f64 {
 /// A transfer of 10 MB at 10 Mb/s without loss. 1,448 of the 1,500 bytes of a packet are payload,
 /// so the transfer takes 8.29 s plus the handshake and slow start.
 #[test]
-fn a_clean_link_is_filled() {
+fn tcp_fills_a_clean_link() {
     for algorithm in [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Bbr] {
         let (mut run, ids) = play(link(), &with(algorithm, 10_000_000), 1);
         let took = seconds(&run, ids);
@@ -66,7 +66,7 @@ fn a_clean_link_is_filled() {
 
 /// Vegas must keep the queue short, and CUBIC and BIC must fill it. All of them must fill the link.
 #[test]
-fn algorithms_of_the_past_fill_a_clean_link() {
+fn tcp_classic_controllers_fill_a_clean_link() {
     for classic in [Classic::Bic, Classic::Vegas, Classic::Westwood] {
         let shallow = link().queue(Queue::DropTail(Limit::Packets(100)));
         let (run, ids) = play(shallow, &TcpBulk::new(30_000_000).congestion(classic), 1);
@@ -86,7 +86,7 @@ fn algorithms_of_the_past_fill_a_clean_link() {
 /// The size on the wire must include headers: 20 bytes of IP, 20 of TCP, and options of 20 bytes on
 /// the SYN and of 12 bytes on other segments.
 #[test]
-fn headers_count_as_on_the_wire() {
+fn tcp_sizes_include_headers() {
     let (mut run, ids) = play(link(), &TcpBulk::new(100_000), 1);
     run.run(Time::from_secs(1_000)).expect("time goes on");
     let (there, back) = (run.flow_stats(ids.there), run.flow_stats(ids.back));
@@ -100,7 +100,7 @@ fn headers_count_as_on_the_wire() {
 
 /// Counts the round trips of a transfer of one segment, with and without TLS.
 #[test]
-fn tls_costs_its_round_trips() {
+fn tls_handshakes_cost_their_round_trips() {
     let fast = Direction::new(10_000_000_000, Duration::from_millis(50));
     let trips = |transfer: &TcpBulk| {
         let (run, ids) = play(fast.clone(), transfer, 1);
@@ -145,7 +145,7 @@ fn spread(link: &Direction, transfer: &TcpBulk) -> (f64, f64) {
 /// window of ns-3's NewReno grows more slowly than that of our NewReno, and the window of LinuxReno
 /// grows faster. These two are therefore the bounds for our NewReno.
 #[test]
-fn ten_megabytes_at_one_percent_loss_take_as_long_as_in_ns3() {
+fn tcp_takes_as_long_as_ns3_at_1_percent_loss() {
     let lossy = link().loss_percent(1.0);
     let time = |algorithm| {
         let (mean, deviation) = spread(&lossy, &with(algorithm, 10_000_000));
@@ -175,7 +175,7 @@ fn shared(queue: Queue, ecn: bool, seed: u64) -> (Simulation, Vec<BulkIds>) {
 }
 
 #[test]
-fn flows_share_a_narrow_link_under_every_queue() {
+fn tcp_flows_share_a_narrow_link_under_every_queue() {
     for (queue, ecn) in [
         (Queue::DropTail(Limit::Packets(100)), false),
         (Queue::Red(Red { ecn: true, ..Red::default() }), true),
@@ -192,7 +192,7 @@ fn flows_share_a_narrow_link_under_every_queue() {
 }
 
 #[test]
-fn duplication_and_jitter_do_not_change_what_arrives() {
+fn tcp_data_is_intact_despite_duplication_and_jitter() {
     let mut bad = link().loss_percent(2.0);
     bad.wire.duplicate = equic_sim::Chance::percent(5.0);
     bad.wire.jitter = Duration::from_millis(10);
@@ -204,7 +204,7 @@ fn duplication_and_jitter_do_not_change_what_arrives() {
 }
 
 #[test]
-fn heavy_loss_is_got_over() {
+fn tcp_survives_heavy_loss() {
     for percent in [10.0, 30.0] {
         for seed in 1..=10 {
             let lossy = link().loss_percent(percent);
@@ -216,7 +216,7 @@ fn heavy_loss_is_got_over() {
 }
 
 #[test]
-fn a_dead_link_ends_in_a_timeout() {
+fn tcp_dead_link_ends_in_a_timeout() {
     let named = simple(link().loss_percent(100.0));
     let mut run = Simulation::new(named.topology, 1).unwrap();
     let ids = bulk(&mut run, named.clients[0], named.servers[0], &TcpBulk::new(1_000)).unwrap();
@@ -228,8 +228,8 @@ fn a_dead_link_ends_in_a_timeout() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run_in_another_process() {
-    let test = "the_same_seed_gives_the_same_run_in_another_process";
+fn tcp_seed_determines_the_run_in_another_process() {
+    let test = "tcp_seed_determines_the_run_in_another_process";
     common::same_in_another_process(
         test,
         &["lossy", "bbr", "shared", "early"],

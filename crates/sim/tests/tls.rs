@@ -26,7 +26,7 @@ const ALL: [Resumption; 3] = [Resumption::None, Resumption::Session, Resumption:
 /// Keys, signatures and ciphertext must depend only on the seed, so two runs with the same seed
 /// must be identical.
 #[test]
-fn the_same_seed_gives_the_same_bytes() {
+fn tls_seed_determines_the_run() {
     for resumption in ALL {
         let sum = |seed| play(resumption, seed).0.digest();
         assert!(sum(1).is_some());
@@ -36,8 +36,8 @@ fn the_same_seed_gives_the_same_bytes() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_bytes_in_another_process() {
-    let test = "the_same_seed_gives_the_same_bytes_in_another_process";
+fn tls_seed_determines_the_run_in_another_process() {
+    let test = "tls_seed_determines_the_run_in_another_process";
     common::same_in_another_process(test, &["None", "Session", "EarlyData"], |name| {
         let resumption = ALL.into_iter().find(|one| format!("{one:?}") == name);
         play(resumption.expect("it is one of them"), 3).0
@@ -46,7 +46,7 @@ fn the_same_seed_gives_the_same_bytes_in_another_process() {
 
 /// Two runs alternate on one thread. They must not use each other's random numbers.
 #[test]
-fn runs_do_not_disturb_each_other() {
+fn tls_runs_on_one_thread_are_independent() {
     let alone = play(Resumption::None, 5).0.digest();
     let named = simple(Direction::new(10_000_000, Duration::from_millis(50)).loss_percent(1.0));
     let transfer = Bulk { protection: Protection::Tls, ..Bulk::new(200_000) };

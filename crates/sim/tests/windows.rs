@@ -47,7 +47,7 @@ fn transfer(named: Named, bytes: u64, transport: TransportConfig) -> (f64, u64) 
 }
 
 #[test]
-fn windows_hold_no_sender_back() {
+fn windows_do_not_limit_a_sender() {
     for rate in RATES {
         for round_trip in ROUND_TRIPS_MS {
             for bytes in SIZES {
@@ -87,7 +87,7 @@ fn arithmetic(rate: u64, round_trip_ms: u64, bytes: u64, datagram: u16) -> f64 {
 }
 
 #[test]
-fn transfers_take_what_arithmetic_says() {
+fn windows_permit_the_computed_transfer_time() {
     for rate in RATES {
         for round_trip in ROUND_TRIPS_MS {
             for bytes in SIZES {
@@ -109,7 +109,7 @@ fn transfers_take_what_arithmetic_says() {
 }
 
 #[test]
-fn windows_hold_two_paths_back_as_little() {
+fn windows_do_not_limit_two_paths() {
     let named = || two_path(link(100_000_000, 40), link(50_000_000, 200));
     let both = |config: TransportConfig| TransportConfig { max_paths: 2, ..config };
     // Data from the faster path must wait for data from the slower one, so a flow-control window

@@ -305,7 +305,7 @@ fn parse_options(mut bytes: &[u8]) -> Result<Options, Malformed> {
 mod tests {
     use super::*;
 
-    fn there_and_back(segment: &Segment) -> usize {
+    fn round_trip(segment: &Segment) -> usize {
         let mut buffer = [0xff; MAX_HEADER];
         let length = segment.write(&mut buffer);
         assert_eq!(Segment::parse(&buffer[..length], segment.payload).as_ref(), Ok(segment));
@@ -323,19 +323,19 @@ mod tests {
             ..Options::default()
         };
         let syn = Segment { sequence: u32::MAX, flags: Flags::SYN, options, ..Segment::default() };
-        assert_eq!(there_and_back(&syn), 40);
+        assert_eq!(round_trip(&syn), 40);
         let cookie = Options { fast_open: Some([7; 8]), ..options };
-        assert_eq!(there_and_back(&Segment { options: cookie, payload: 9, ..syn }), 52);
+        assert_eq!(round_trip(&Segment { options: cookie, payload: 9, ..syn }), 52);
         options = Options { timestamps, ..Options::default() };
         let data = Segment { options, flags: Flags::ACK, payload: 1_448, ..Segment::default() };
-        assert_eq!(there_and_back(&data), 32);
+        assert_eq!(round_trip(&data), 32);
         for block in 0..3 {
             options.sack.push(block, block + 1);
         }
-        assert_eq!(there_and_back(&Segment { options, ..data }), 60);
+        assert_eq!(round_trip(&Segment { options, ..data }), 60);
         options.timestamps = None;
         options.sack.push(8, 9);
-        assert_eq!(there_and_back(&Segment { options, ..data }), 56);
+        assert_eq!(round_trip(&Segment { options, ..data }), 56);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 #[test]
-fn the_committed_header_is_the_generated_one() {
+fn header_is_up_to_date() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut generated = Vec::new();
     header::generate(folder).expect("cbindgen reads this crate").write(&mut generated);

@@ -24,7 +24,7 @@ fn call(cache: &Cache<()>, elf: &[u8]) -> u64 {
 }
 
 #[test]
-fn an_object_is_loaded_once() {
+fn cache_loads_an_object_once() {
     let (cache, one, two) = (cache(1 << 20), object("once", 1), object("once", 2));
     let first = cache.load(&one).unwrap();
     assert!(first.is_same(&cache.load(&one.clone()).unwrap()));
@@ -35,7 +35,7 @@ fn an_object_is_loaded_once() {
 
 /// Object files that differ in one byte must be loaded as different programs.
 #[test]
-fn objects_are_compared_whole() {
+fn cache_compares_whole_objects() {
     let (cache, one) = (cache(1 << 20), object("whole", 1));
     let first = cache.load(&one).unwrap();
     let code = [0xb7, 0, 0, 0, 1, 0, 0, 0];
@@ -47,7 +47,7 @@ fn objects_are_compared_whole() {
 }
 
 #[test]
-fn the_least_recently_used_goes_and_what_is_in_use_stays() {
+fn cache_evicts_the_least_recently_used_program() {
     let objects: Vec<_> = (1..5).map(|number| object("oldest", number)).collect();
     let whole = cache(1 << 20);
     whole.load(&objects[0]).unwrap();
@@ -67,7 +67,7 @@ fn the_least_recently_used_goes_and_what_is_in_use_stays() {
 }
 
 #[test]
-fn a_program_above_the_limit_and_a_refused_one_are_not_kept() {
+fn cache_keeps_no_program_that_is_too_large_or_refused() {
     let cache = cache(100);
     assert_eq!(call(&cache, &object("limit", 5)), 5);
     assert!(cache.load(b"no object").is_err());
@@ -77,7 +77,7 @@ fn a_program_above_the_limit_and_a_refused_one_are_not_kept() {
 /// The same object file is loaded through two caches with different helpers. Each cache must return
 /// its own program, because the meaning of a helper call depends on the table of helpers.
 #[test]
-fn helpers_are_those_of_the_cache() {
+fn cache_programs_use_the_helpers_of_their_cache() {
     let elf = clang::object_of(
         "extern long number(void);\nlong f(void) { return number(); }\n",
         "helpers",

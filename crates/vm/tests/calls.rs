@@ -17,7 +17,7 @@ fn main_of<H: HelperHost>(instance: &Instance<H>) -> equic_vm::Entry {
 }
 
 #[test]
-fn a_panic_of_a_helper_goes_on_from_the_call() {
+fn helper_panic_propagates_to_the_caller() {
     for engine in ENGINES {
         let mut helpers = Helpers::<()>::new();
         let panics = |_: &mut Caller<'_, ()>, a: u64| match a {
@@ -47,7 +47,7 @@ impl HelperHost for Borrows {
 }
 
 #[test]
-fn helpers_see_data_that_is_borrowed_for_the_call() {
+fn helper_sees_data_borrowed_for_the_call() {
     for engine in ENGINES {
         let mut helpers = Helpers::<Borrows>::new();
         let prefix = String::from("#");
@@ -70,7 +70,7 @@ fn helpers_see_data_that_is_borrowed_for_the_call() {
 }
 
 #[test]
-fn instances_are_apart_and_last() {
+fn instance_memory_is_separate_and_persistent() {
     for engine in ENGINES {
         let text = "ldxdw r0, [r1]\nadd r0, 1\nstxdw [r1], r0\nexit";
         let mut first = instance(text, engine);
@@ -93,7 +93,7 @@ fn instances_are_apart_and_last() {
 }
 
 #[test]
-fn an_entry_of_another_program_is_refused_or_harmless() {
+fn entry_of_another_program_is_refused() {
     let elf = clang::object("features", &["-mcpu=v3"]);
     for engine in ENGINES {
         let mut helpers = Helpers::<()>::new();
@@ -111,13 +111,13 @@ fn an_entry_of_another_program_is_refused_or_harmless() {
 /// itself.
 #[test]
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn there_is_a_compiler_for_this_machine() {
+fn engine_by_default_is_the_compiler() {
     let compiled = ENGINES.map(|engine| instance("exit", engine).program().is_compiled());
     assert_eq!(compiled, [false, true]);
 }
 
 #[test]
-fn callee_saved_registers_come_back() {
+fn call_restores_callee_saved_registers() {
     for engine in ENGINES {
         let text = "mov r6, 1\nmov r7, 2\nmov r8, 3\nmov r9, 4\nmov r1, 7\nmov r2, r10\ncall local f\n\
                     sub r2, r10\nadd r2, 512\njne r2, 0, bad\nadd r0, r6\nadd r0, r7\nadd r0, r8\nadd r0, r9\nexit\n\
@@ -130,7 +130,7 @@ fn callee_saved_registers_come_back() {
 }
 
 #[test]
-fn helpers_that_cannot_be_registered() {
+fn helper_registration_rejects_conflicts_and_limits() {
     let mut helpers = Helpers::<()>::new();
     let one = |_: &mut Caller<'_, ()>| Ok(0);
     helpers.add(1, "one", 1, one).unwrap();
@@ -148,7 +148,7 @@ fn helpers_that_cannot_be_registered() {
 
 /// The host's own accesses to the program's memory must be checked, too.
 #[test]
-fn the_hosts_accesses_are_checked() {
+fn memory_access_of_the_host_is_checked() {
     let mut instance = instance("exit", ENGINES[1]);
     let mut memory = instance.memory();
     let size = memory.size() as u64;
@@ -169,7 +169,7 @@ fn the_hosts_accesses_are_checked() {
 /// contains a call of. It does not matter whether the call is reachable. A call in another entry
 /// does not count.
 #[test]
-fn the_helpers_of_an_entry() {
+fn entry_lists_the_helpers_that_it_can_call() {
     let mut helpers = Helpers::<()>::new();
     for (number, name) in [(1, "one"), (2, "two"), (3, "three")] {
         helpers.add(number, name, 1, |_: &mut Caller<'_, ()>, a: u64| Ok(a)).unwrap();
@@ -204,7 +204,7 @@ fn suite_is_compiled_with_assertions() {
 /// Divisions must be charged by their higher cost, when a function is entered and for each backward
 /// jump. Both engines must charge exactly the same.
 #[test]
-fn divisions_are_charged_by_their_cost() {
+fn budget_charges_divisions_by_their_cost() {
     let used = |engine, line: &str, times: u32| {
         let text = format!(
             "mov r1, 7\nmov r2, {times}\nback:\n{line}\nsub r2, 1\njne r2, 0, back\nmov r0, 0\nexit"

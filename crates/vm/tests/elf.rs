@@ -34,7 +34,7 @@ fn call(instance: &mut Instance<()>, name: &str, arguments: &[u64]) -> Result<u6
 }
 
 #[test]
-fn what_clang_makes_runs() {
+fn elf_objects_of_clang_run() {
     let unwinding = "-fasynchronous-unwind-tables";
     let all = [
         ["-mcpu=v3", "-g"],
@@ -79,7 +79,7 @@ fn what_clang_makes_runs() {
 
 /// Some options of clang add unwind tables. The loader must ignore them.
 #[test]
-fn unwinding_tables_are_left_out() {
+fn elf_unwind_tables_are_ignored() {
     let with = clang::object("features", &["-mcpu=v3", "-fasynchronous-unwind-tables"]);
     let without = clang::object("features", &["-mcpu=v3"]);
     let has = |elf: &[u8]| elf.windows(10).any(|bytes| bytes == b".eh_frame\0");
@@ -90,7 +90,7 @@ fn unwinding_tables_are_left_out() {
 
 /// Runs each instruction that `-mcpu=v4` adds, with the edge cases of its arithmetic.
 #[test]
-fn v4_instructions_run() {
+fn elf_objects_with_v4_instructions_run() {
     let text = "typedef unsigned long u64;
         u64 loads(u64 n) {
             volatile signed char a = (signed char)n; volatile short b = (short)n; volatile int c = (int)n;
@@ -138,7 +138,7 @@ fn v4_instructions_run() {
 }
 
 #[test]
-fn a_trap_says_in_which_function() {
+fn trap_names_the_function() {
     let elf = clang::object("features", &["-mcpu=v4"]);
     for engine in ENGINES {
         let mut instance = load(&elf, engine).unwrap().instantiate().unwrap();
@@ -151,7 +151,7 @@ fn a_trap_says_in_which_function() {
 }
 
 #[test]
-fn entries_are_the_global_functions() {
+fn elf_entries_are_the_global_functions() {
     let program = load(&clang::object("features", &["-mcpu=v4"]), Engine::Auto).unwrap();
     let mut entries: Vec<&str> = program.entries().collect();
     entries.sort_unstable();
@@ -172,7 +172,7 @@ fn entries_are_the_global_functions() {
 
 /// These C programs compile but cannot be loaded. Each row has the expected error message.
 #[test]
-fn c_that_is_refused() {
+fn elf_objects_of_unsupported_c_are_refused() {
     let cases = [
         (
             "undefined",
@@ -214,7 +214,7 @@ fn c_that_is_refused() {
 }
 
 #[test]
-fn other_files_are_refused() {
+fn elf_loader_refuses_other_files() {
     let refused = |bytes: &[u8]| load(bytes, Engine::Auto).unwrap_err();
     assert!(matches!(refused(b""), LoadError::Elf(ElfError::Format(_))));
     assert!(matches!(refused(b"#!/bin/sh\n"), LoadError::Elf(ElfError::Format(_))));
@@ -232,7 +232,7 @@ fn other_files_are_refused() {
 /// Thousands of sections refer to the same relocation table. The loader must not process the table
 /// thousands of times.
 #[test]
-fn relocations_are_bounded() {
+fn elf_relocations_are_limited() {
     let mut elf = clang::object("features", &["-mcpu=v4"]);
     let word = |elf: &[u8], at: usize| u64::from_le_bytes(elf[at..at + 8].try_into().unwrap());
     let table = word(&elf, 40) as usize;
@@ -279,7 +279,7 @@ fn longest(elf: &[u8], flags: u64) -> Vec<u8> {
 /// Sections that overlap in the file must be rejected. Otherwise, a program could be larger than
 /// its file.
 #[test]
-fn sections_that_overlap_are_refused() {
+fn elf_sections_that_overlap_are_refused() {
     let whole = clang::object("features", &["-mcpu=v4"]);
     for flags in [2, 6] {
         let section = longest(&whole, flags);
@@ -301,7 +301,7 @@ fn sections_that_overlap_are_refused() {
 /// Many symbols share one long name in the file. The names in memory must not become larger than
 /// the file.
 #[test]
-fn names_that_overlap_are_bounded() {
+fn elf_names_that_overlap_are_limited() {
     let mut elf = clang::object("features", &["-mcpu=v4"]);
     let table = word(&elf, 40) as usize;
     let headers: Vec<Vec<u8>> =
@@ -346,7 +346,7 @@ fn names_that_overlap_are_bounded() {
 /// The memory of a program must be proportional to its file: at most 40 times the size of the
 /// object file.
 #[test]
-fn size_of_a_program_is_in_proportion_to_its_file() {
+fn elf_program_size_is_proportional_to_the_file() {
     // The program has 7,000 calls of a helper, because a helper call is compiled to more code than
     // any other instruction.
     let code = "#define A f(0);\n#define B A A A A A A A A A A\n#define C B B B B B B B B B B\n\
@@ -365,7 +365,7 @@ fn size_of_a_program_is_in_proportion_to_its_file() {
 /// Loads valid object files with random changes. Loading must never panic, and programs that load
 /// must stay inside their sandboxes.
 #[test]
-fn mutated_objects() {
+fn elf_objects_with_random_changes_cause_no_panic() {
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
     let (first, cases) = (common::seed(), common::cases(3_000));

@@ -353,7 +353,7 @@ fn play(text: &str, engine: equic_vm::Engine) -> Result<Result<u64, Box<Trap>>, 
 }
 
 #[test]
-fn corpus() {
+fn hostile_corpus_has_the_expected_results() {
     assert!(CORPUS.len() >= 60, "{}", CORPUS.len());
     for (name, text, fate) in CORPUS {
         for engine in ENGINES {
@@ -375,7 +375,7 @@ fn corpus() {
 }
 
 #[test]
-fn bytes_that_are_no_program() {
+fn hostile_code_of_invalid_length_is_refused() {
     let helpers = Arc::new(helpers());
     let load = |code: &[u8]| Program::from_code(code, Arc::clone(&helpers), &config(ENGINES[1]));
     assert!(load(&[0x95]).unwrap_err().to_string().contains("whole number of instructions"));
@@ -389,7 +389,7 @@ fn bytes_that_are_no_program() {
 /// Each instruction must be charged, so that no program can execute more instructions than its
 /// budget.
 #[test]
-fn the_budget_is_exact_for_loops() {
+fn budget_is_exact_for_loops() {
     for engine in ENGINES {
         // Three instructions are outside of the loop. The loop has two instructions and runs 10
         // times. So there are nine backward jumps, each of which costs two instructions.
@@ -411,7 +411,7 @@ fn the_budget_is_exact_for_loops() {
 /// The longest possible programs, with the most expensive instructions, must compile in linear time
 /// and memory. Chains and stars of calls must be checked in linear time.
 #[test]
-fn large_programs() {
+fn hostile_programs_of_maximum_size_compile_in_linear_time() {
     let helpers = Arc::new(helpers());
     let all = equic_vm::MAX_INSTRUCTIONS;
     let with_exit = |slot: [u8; 8]| {

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use common::generator::{Arena, Generator, Outcome};
 
 #[test]
-fn both_engines_agree_and_nothing_else_is_touched() {
+fn engines_agree_on_random_programs_and_stay_in_their_memory() {
     let (first, cases) = (common::seed(), common::cases(4_000));
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
     let threads = if cases < 100_000 { 1 } else { threads };

@@ -12,7 +12,7 @@ use equic_transport::operation::{Field, Operation};
 use quinn_plugin::{Controllers, Error, PluginCall};
 
 /// Returns a bundle with the plugin of this name in `plugins/`.
-fn of_the_tree(name: &str) -> Vec<u8> {
+fn tree_plugin(name: &str) -> Vec<u8> {
     let folder = Path::new(ROOT).join("plugins").join(name);
     let manifest = fs::read_to_string(folder.join("plugin.toml")).unwrap();
     bundle(&manifest, &folder.join(format!("{name}.c")))
@@ -82,8 +82,8 @@ impl Reno {
 /// The plugin `plugins/reno` controls a connection of quinn. Each of its results must be that of
 /// NewReno. Losses must halve the window, and quinn must use the window that the bytecode set last.
 #[tokio::test]
-async fn reno_of_the_tree_governs_a_connection_of_quinn() {
-    let (controllers, asked) = listened(&of_the_tree("reno"));
+async fn reno_plugin_controls_a_quinn_connection() {
+    let (controllers, asked) = listened(&tree_plugin("reno"));
     let done = transfer(controllers, 4_000_000, Some(200)).await;
     assert!(done.dropped > 0, "the relay loses packets");
     let asked = asked.lock().unwrap();
@@ -110,8 +110,8 @@ async fn reno_of_the_tree_governs_a_connection_of_quinn() {
 /// quinn. A loss must reduce the window to seven tenths, only once for each flight of packets. The
 /// window must grow again from there. quinn never calls the plugin's function for spurious losses.
 #[tokio::test]
-async fn cubic_of_the_tree_governs_a_connection_of_quinn() {
-    let (controllers, asked) = listened(&of_the_tree("cubic"));
+async fn cubic_plugin_controls_a_quinn_connection() {
+    let (controllers, asked) = listened(&tree_plugin("cubic"));
     let done = transfer(controllers, 4_000_000, Some(200)).await;
     assert!(done.dropped > 0, "the relay loses packets");
     let asked = asked.lock().unwrap();
@@ -141,7 +141,7 @@ async fn cubic_of_the_tree_governs_a_connection_of_quinn() {
 /// The window that the bytecode sets must limit the bytes in flight. The test compares two programs
 /// that set different windows.
 #[tokio::test]
-async fn the_window_of_the_bytecode_holds_quinn_back() {
+async fn window_of_the_bytecode_limits_quinn() {
     let pinned = "
         equic_u64 on_acked(struct equic_congestion_acked *call)
         {
@@ -171,7 +171,7 @@ async fn the_window_of_the_bytecode_holds_quinn_back() {
         assert_eq!(done.window, held.last().unwrap().after.window);
     }
 
-    let (controllers, asked) = listened(&of_the_tree("reno"));
+    let (controllers, asked) = listened(&tree_plugin("reno"));
     transfer(controllers, 400_000, None).await;
     let open = asked.lock().unwrap();
     assert!(most(&open) > 5, "{} datagrams in flight", most(&open));
@@ -180,7 +180,7 @@ async fn the_window_of_the_bytecode_holds_quinn_back() {
 /// A plugin whose bytecode never ends must be removed. The connection must continue with quinn's
 /// own controller.
 #[tokio::test]
-async fn a_plugin_that_fails_is_taken_off() {
+async fn plugin_that_fails_is_detached() {
     let endless = "
         static volatile equic_u64 forever = 1;
         static equic_u64 calls;
@@ -211,8 +211,8 @@ async fn a_plugin_that_fails_is_taken_off() {
 /// A plugin that needs something that quinn does not provide is refused before it runs. The error
 /// must name what is missing.
 #[test]
-fn what_quinn_has_not_is_refused() {
-    let load = |name: &str| Controllers::load(&of_the_tree(name)).unwrap_err();
+fn plugin_that_needs_more_than_quinn_has_is_refused() {
+    let load = |name: &str| Controllers::load(&tree_plugin(name)).unwrap_err();
     assert!(matches!(load("tail-loss-probe"), Error::Operation(_) | Error::Field(_)));
     assert!(matches!(load("ack-delay"), Error::Operation(_) | Error::Field(_)));
     let manifest = fs::read_to_string(Path::new(ROOT).join("plugins/reno/plugin.toml")).unwrap();

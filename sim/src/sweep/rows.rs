@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_gives_its_fields_back() {
+    fn rows_of_csv_round_trip() {
         for fields in
             [&["a", "b"][..], &["", ""], &["1,5", "say \"hi\"", "\"", "two\nlines"], &[""]]
         {

@@ -108,7 +108,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn ports_are_found() {
+    fn capture_frame_finds_the_udp_ports() {
         for v6 in [false, true] {
             let frame = datagram(v6, b"hello");
             let shape = Shape::of(&frame).unwrap();
@@ -129,7 +129,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn datagrams_that_were_handed_on_as_one_are_told_apart() {
+    fn capture_frame_splits_coalesced_datagrams() {
         for v6 in [false, true] {
             let frame = datagram(v6, &[b"aaaa".as_slice(), b"bbbb", b"c"].concat());
             let segments = Shape::of(&frame).unwrap().segments(&frame, 4);

@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_cut_to_what_is_wanted_of_each_packet_and_of_all() {
+    fn capture_file_limits_the_packet_length_and_the_file_size() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE);
         let mut file = Pcap::create(&path, 60).unwrap();

@@ -58,14 +58,14 @@ mod tests {
     }
 
     #[test]
-    fn an_old_library_on_such_a_cpu_is_found() {
+    fn doctor_finds_an_old_glibc_on_an_affected_cpu() {
         let found = ask(ZEN, Some("glibc 2.36"), None).unwrap();
         assert!(found.serious && found.help.contains(TUNABLES), "{found:?}");
         assert!(ask(ZEN, Some("glibc 2.39.9000"), Some("glibc.malloc.check=1")).is_some());
     }
 
     #[test]
-    fn others_are_not() {
+    fn doctor_accepts_other_glibc_versions_cpus_and_tunables() {
         assert_eq!(ask(ZEN, Some("glibc 2.40"), None), None);
         assert_eq!(ask(ZEN, Some("glibc 3.0"), None), None);
         assert_eq!(ask(ZEN, None, None), None);

@@ -232,7 +232,7 @@ mod tests {
     use super::harmless;
 
     #[test]
-    fn reasons_are_no_formulas() {
+    fn csv_escapes_spreadsheet_formulas() {
         assert_eq!(harmless("=cmd|' /C calc'!A0"), "'=cmd|' /C calc'!A0");
         assert_eq!(harmless("client: 1 = 2"), "client: 1 = 2");
         assert_eq!(harmless(""), "");

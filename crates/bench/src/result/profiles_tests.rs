@@ -6,7 +6,7 @@ use super::*;
 use crate::result::profile::Group;
 
 #[test]
-fn profiles_are_added_to_a_folder() {
+fn profiles_are_appended_and_a_cut_line_is_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let key = Key {
         workload: "download".to_owned(),

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_of_all_samples() {
+    fn shares_are_fractions_of_all_samples() {
         assert_eq!(shares(&Groups::new()), None);
         let shares = shares(&[(Group::Aead, 3), (Group::Rest, 1)].into()).unwrap();
         assert_eq!(shares[0], 0.75);

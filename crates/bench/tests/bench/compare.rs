@@ -86,7 +86,7 @@ fn verdict(old: &[Option<f64>], new: &[Option<f64>], unit: &str) -> Compared {
 }
 
 #[test]
-fn what_is_the_same_is_seldom_called_different() {
+fn compare_seldom_finds_a_difference_between_equal_results() {
     let (mut called, mut all) = (0, 0);
     for seed in 1..=3 {
         let compared =
@@ -110,7 +110,7 @@ fn what_is_the_same_is_seldom_called_different() {
 }
 
 #[test]
-fn a_regression_is_found_where_it_is() {
+fn compare_finds_a_regression_in_the_cell_that_has_it() {
     let factors = BTreeMap::from([("quinn".to_owned(), 0.93)]);
     let slower = Fixture { factors, ..small(2) };
     let (usual, slower) = (made(&small(1)), made(&slower));
@@ -136,7 +136,7 @@ fn a_regression_is_found_where_it_is() {
 }
 
 #[test]
-fn both_the_test_and_the_effect_have_to_say_so() {
+fn compare_verdict_needs_a_low_p_value_and_a_minimum_effect() {
     // A difference of half a percent is certain here, but too small to matter.
     let same = |value: f64, n: u32| -> Vec<Option<f64>> {
         (0..n).map(|i| Some(value + 1e-6 * f64::from(i))).collect()
@@ -170,7 +170,7 @@ fn paired(rounds: u32, factor: f64) -> Summary {
 }
 
 #[test]
-fn compare_says_that_rounds_are_too_few_for_a_verdict() {
+fn compare_reports_too_few_rounds_for_a_verdict() {
     let renamed = ("old".to_owned(), "new".to_owned());
     for rounds in 2..=8 {
         let both = paired(rounds, 0.2);
@@ -216,7 +216,7 @@ fn compare_says_that_rounds_are_too_few_for_a_verdict() {
 }
 
 #[test]
-fn compare_says_that_there_is_no_difference_larger_than_a_bound() {
+fn compare_reports_that_no_difference_exceeds_the_bound() {
     let renamed = ("old".to_owned(), "new".to_owned());
     let called = |factor: f64, same: f64| {
         let both = paired(20, factor);
@@ -262,7 +262,7 @@ fn compare_says_that_there_is_no_difference_larger_than_a_bound() {
 }
 
 #[test]
-fn who_fails_more_is_worse_whatever_the_figures_say() {
+fn compare_calls_more_failures_worse_regardless_of_figures() {
     let whole = around(1000.0, 20);
     let mut half = around(2000.0, 20);
     half.iter_mut().take(10).for_each(|value| *value = None);
@@ -286,7 +286,7 @@ fn who_fails_more_is_worse_whatever_the_figures_say() {
 }
 
 #[test]
-fn compare_does_not_blame_an_implementation_for_a_busy_machine() {
+fn compare_ignores_rounds_on_a_busy_machine() {
     let mut busy = run("a", "bit/s", &[None; 20], 1e6);
     for record in &mut busy {
         record.end = End::Failed { failure: Failure::Noisy, why: "load".to_owned() };
@@ -305,7 +305,7 @@ fn compare_does_not_blame_an_implementation_for_a_busy_machine() {
 }
 
 #[test]
-fn rounds_of_one_run_are_pairs() {
+fn compare_pairs_the_rounds_of_one_run() {
     // The machine's speed drifts by half over the run. In each round, `new` is 3 % slower.
     let drift = |round: u32| 1000.0 * (1.0 + 0.5 * f64::from(round) / 19.0);
     let small = |round: u32| 1.0 + 0.002 * f64::from(round * 7 % 20) / 20.0;
@@ -330,7 +330,7 @@ fn rounds_of_one_run_are_pairs() {
 }
 
 #[test]
-fn cells_of_one_result_are_said_to_be_alone() {
+fn compare_reports_cells_that_only_one_result_has() {
     let old = summary(
         [run("a", "bit/s", &around(1.0, 5), 0.0), run("b", "bit/s", &around(1.0, 5), 0.0)].concat(),
     );
@@ -351,7 +351,7 @@ fn cells_of_one_result_are_said_to_be_alone() {
 }
 
 #[test]
-fn folders_and_files_are_the_same_result() {
+fn compare_loads_the_same_result_from_folders_and_files() {
     let dir = tempfile::tempdir().unwrap();
     small(1).write(dir.path());
     let written = result::write(dir.path()).unwrap();

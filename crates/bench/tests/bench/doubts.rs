@@ -106,7 +106,7 @@ fn part<'a>(page: &'a str, from: &str, to: &str) -> &'a str {
 }
 
 #[test]
-fn matrix_and_page_mark_a_doubted_figure_and_rank_another_first() {
+fn doubt_is_marked_in_matrix_and_page_and_not_ranked_first() {
     let mut cells = vec![download("equic", 4.0, false), download("hasty", 7.36, true)];
     cells.push(Cell { client: "equic", ..download("hasty", 3.0, false) });
     let summary = summary(&cells);
@@ -133,7 +133,7 @@ fn matrix_and_page_mark_a_doubted_figure_and_rank_another_first() {
 }
 
 #[test]
-fn ratios_depend_on_both_clocks() {
+fn doubt_of_either_clock_marks_a_ratio() {
     // The table that compares with eQUIC shows the figure and its ratio.
     let beside = |ours, other| {
         let summary = summary(&[download("equic", 4.0, ours), download("hasty", 8.0, other)]);
@@ -154,7 +154,7 @@ fn ratios_depend_on_both_clocks() {
 }
 
 #[test]
-fn latency_tables_and_sweeps_have_the_mark() {
+fn doubt_is_marked_in_latency_tables_and_sweeps() {
     let loaded = |name, doubted| Cell { workload: "loaded", ..download(name, 3.0, doubted) };
     let summary = summary(&[loaded("equic", false), loaded("hasty", true)]);
     let shown = text(&tables(&summary));
@@ -180,7 +180,7 @@ fn latency_tables_and_sweeps_have_the_mark() {
 }
 
 #[test]
-fn files_have_the_mark() {
+fn doubt_is_marked_in_csv_and_json_files() {
     let folder = tempfile::tempdir().unwrap();
     let run = run(&[download("equic", 4.0, false), download("hasty", 8.0, true)], 6);
     let summary = summarise(&run);
@@ -232,7 +232,7 @@ fn csv_rows(text: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn a_verdict_on_a_doubted_figure_has_the_mark() {
+fn doubt_is_marked_in_a_comparison_verdict() {
     let run = |value, doubted| summary(&[download("hasty", value, doubted)]);
     let (old, new) = (run(1.4, false), run(7.4, true));
     let compared = compare(&old, &new, None, Rule::default());
@@ -250,7 +250,7 @@ fn a_verdict_on_a_doubted_figure_has_the_mark() {
 }
 
 #[test]
-fn a_minority_of_doubted_rounds_is_no_mark() {
+fn doubt_in_a_minority_of_rounds_is_not_marked() {
     let of = |doubted: &[bool]| {
         let rounds = doubted.iter().enumerate().map(|(round, doubted)| {
             let mut records = run(&[download("hasty", 7.0, *doubted)], 1).records;

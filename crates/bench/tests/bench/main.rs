@@ -5,7 +5,7 @@ mod compare;
 mod doubts;
 #[path = "../common/fixture.rs"]
 mod fixture;
-mod liars;
 mod page;
 mod result;
+mod runner;
 mod runner_schema;

@@ -23,7 +23,7 @@ fn tags(page: &str) -> BTreeMap<String, usize> {
 }
 
 #[test]
-fn foreign_text_is_never_markup() {
+fn page_escapes_foreign_text() {
     // This text is used in every field that can contain foreign text.
     let evil = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>&lt;\u{202e}";
     let text = || evil.to_owned();
@@ -104,7 +104,7 @@ fn foreign_text_is_never_markup() {
 }
 
 #[test]
-fn the_page_needs_nothing_else() {
+fn page_loads_no_other_files() {
     let fixture = Fixture::new(6, 1);
     let dir = tempfile::tempdir().unwrap();
     fixture.write(dir.path());
@@ -134,7 +134,7 @@ fn the_page_needs_nothing_else() {
 }
 
 #[test]
-fn everything_is_in_it() {
+fn page_has_tables_failures_settings_and_plots() {
     let fixture = Fixture::new(20, 1);
     let dir = tempfile::tempdir().unwrap();
     fixture.write(dir.path());
@@ -207,7 +207,7 @@ fn swept(knob: &str, values: [&str; 3]) -> Run {
 }
 
 #[test]
-fn page_axis_of_an_mtu_has_its_bytes() {
+fn page_axis_of_an_mtu_shows_exact_bytes() {
     let page = html::page(&summarise(&swept("mtu", ["1200", "1452", "8900"])));
     let plot = page.split("</svg>").next().unwrap();
     for value in ["1200", "1452", "8900"] {
@@ -262,7 +262,7 @@ fn page_and_terminal_have_the_same_units_and_headers() {
 }
 
 #[test]
-fn page_says_that_less_is_better_where_it_is() {
+fn page_marks_figures_of_which_less_is_better() {
     let fixture = Fixture::new(6, 1);
     let mut run = Run { records: fixture.records(), dir: "run".into(), ..Run::default() };
     run.records.retain(|one| one.key.workload == "ttfb");
@@ -277,7 +277,7 @@ fn page_says_that_less_is_better_where_it_is() {
 }
 
 #[test]
-fn page_has_notes_below_their_pair_and_not_at_the_end_of_a_wide_table() {
+fn page_has_notes_in_a_row_below_their_pair() {
     let fixture = Fixture::new(6, 1);
     let dir = tempfile::tempdir().unwrap();
     fixture.write(dir.path());
@@ -296,7 +296,7 @@ fn page_has_notes_below_their_pair_and_not_at_the_end_of_a_wide_table() {
 }
 
 #[test]
-fn plots_of_the_page_are_files_too() {
+fn page_plots_are_also_written_as_files() {
     let fixture = Fixture { small: true, ..Fixture::new(6, 1) };
     let dir = tempfile::tempdir().unwrap();
     fixture.write(dir.path());

@@ -68,7 +68,7 @@ fn row<'a>(summary: &'a Summary, client: &str, server: &str) -> &'a Row {
 }
 
 #[test]
-fn medians_ratios_and_cpu_time_of_known_records() {
+fn result_has_medians_ratios_and_cpu_time_of_known_records() {
     let mut records = Vec::new();
     // The machine becomes slower over time. Only within each round is quinn exactly half as fast as
     // TCP.
@@ -96,7 +96,7 @@ fn medians_ratios_and_cpu_time_of_known_records() {
 }
 
 #[test]
-fn interval_is_shown_from_six_rounds_on() {
+fn result_shows_an_interval_from_six_rounds_on() {
     for rounds in 1..=7 {
         let records: Vec<Record> = (0..rounds)
             .map(|round| record(key("a", "a", "perf"), round, 1, measured(1.0 + round as f64)))
@@ -117,7 +117,7 @@ fn interval_is_shown_from_six_rounds_on() {
 }
 
 #[test]
-fn disturbed_figures_are_shown_where_there_are_no_others() {
+fn result_shows_disturbed_figures_if_there_are_no_others() {
     let noisy = |round, attempt, gbit| Record {
         counts: Some(false),
         why_not: Some(WhyNot::Noisy),
@@ -155,7 +155,7 @@ fn disturbed_figures_are_shown_where_there_are_no_others() {
 }
 
 #[test]
-fn payload_that_is_shown_is_the_sending_end_s() {
+fn result_shows_the_payload_size_of_the_sending_end() {
     let effective = |bytes| {
         let name = "it 1".to_owned();
         Some(Effective { implementation: name, max_payload: bytes, ..Effective::default() })
@@ -191,7 +191,7 @@ fn payload_that_is_shown_is_the_sending_end_s() {
 }
 
 #[test]
-fn cpu_time_and_marks_of_rounds_are_shown() {
+fn result_shows_cpu_time_and_marks_of_rounds() {
     let of = |change: fn(&mut Figures)| {
         let mut end = measured(1.0);
         let End::Measured { figures } = &mut end else { panic!() };
@@ -239,7 +239,7 @@ fn cpu_time_and_marks_of_rounds_are_shown() {
 }
 
 #[test]
-fn who_is_beside_ours_is_compared_within_rounds() {
+fn result_compares_with_equic_within_rounds() {
     let mut records = Vec::new();
     // The machine becomes slower over time, so a ratio of the medians would be wrong: it would be
     // 1.5 to 2.
@@ -269,7 +269,7 @@ fn who_is_beside_ours_is_compared_within_rounds() {
 }
 
 #[test]
-fn what_is_no_quic_is_not_the_fastest_quic() {
+fn result_does_not_rank_tcp_as_the_fastest_quic() {
     let records = [("sendfile", 30.0), ("perf-tcp", 9.0), ("perf", 3.0), ("h3", 4.0)]
         .map(|(protocol, speed)| record(key("a", protocol, protocol), 0, 1, measured(speed)));
     let page = result::html::page(&summary(&records));
@@ -280,7 +280,7 @@ fn what_is_no_quic_is_not_the_fastest_quic() {
 }
 
 #[test]
-fn warm_up_is_in_no_figure_and_the_last_attempt_counts() {
+fn result_excludes_warm_up_and_counts_the_last_attempt() {
     let noisy = || End::Failed { failure: Failure::Noisy, why: "load".to_owned() };
     let one = || key("a", "a", "perf");
     let records = [
@@ -302,7 +302,7 @@ fn warm_up_is_in_no_figure_and_the_last_attempt_counts() {
 
 /// Tests a run that was stopped before the discarded round could be repeated.
 #[test]
-fn what_was_thrown_away_is_in_no_figure_even_if_nothing_came_after_it() {
+fn result_excludes_a_discarded_attempt_that_was_not_repeated() {
     let said = |round, attempt, speed, why_not: Option<WhyNot>| Record {
         counts: Some(why_not.is_none()),
         why_not,
@@ -324,7 +324,7 @@ fn what_was_thrown_away_is_in_no_figure_even_if_nothing_came_after_it() {
 }
 
 #[test]
-fn what_is_no_figure_is_a_row_that_says_so() {
+fn result_row_without_a_figure_states_the_failure() {
     let why = |bytes: u32| format!("{bytes} of 1000 bytes");
     let truncated = |bytes| End::Failed { failure: Failure::Truncated, why: why(bytes) };
     let mut zero = measured(1.0);
@@ -359,7 +359,7 @@ fn what_is_no_figure_is_a_row_that_says_so() {
 }
 
 #[test]
-fn a_file_cut_off_anywhere_still_says_what_its_lines_say() {
+fn result_keeps_complete_lines_of_a_truncated_file() {
     let records: Vec<Record> =
         (0..3).map(|round| record(key("a", "a", "perf"), round, 1, measured(1.0))).collect();
     let whole = lines(&records);
@@ -379,7 +379,7 @@ fn a_file_cut_off_anywhere_still_says_what_its_lines_say() {
 }
 
 #[test]
-fn two_modes_are_flagged() {
+fn result_flags_two_modes() {
     let of = |client: &str, round: i64, gbit: f64| {
         record(key(client, "x", "perf"), round, 1, measured(gbit))
     };
@@ -397,7 +397,7 @@ fn two_modes_are_flagged() {
 }
 
 #[test]
-fn files_come_out_of_a_folder_again_and_again() {
+fn result_files_can_be_written_again_from_their_folder() {
     let dir = tempfile::tempdir().unwrap();
     Fixture::new(4, 1).write(dir.path());
     let samples = fs::read(dir.path().join("samples.jsonl")).unwrap();
@@ -422,7 +422,7 @@ fn files_come_out_of_a_folder_again_and_again() {
 }
 
 #[test]
-fn a_folder_without_samples_is_an_error_that_says_so() {
+fn result_of_a_folder_without_samples_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let error = result::write(dir.path()).unwrap_err();
     assert!(matches!(error, ResultError::Read { .. }), "{error}");

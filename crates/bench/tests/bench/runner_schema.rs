@@ -98,7 +98,7 @@ fn official() -> Value {
 }
 
 #[test]
-fn the_interop_runner_s_page_can_show_it() {
+fn schema_of_the_interop_runner_accepts_a_result() {
     let dir = tempfile::tempdir().unwrap();
     Fixture::new(4, 1).write(dir.path());
     let summary = result::write(dir.path()).unwrap();
@@ -123,7 +123,7 @@ fn the_interop_runner_s_page_can_show_it() {
 }
 
 #[test]
-fn the_validator_takes_the_interop_runner_s_file_and_nothing_less() {
+fn schema_validator_accepts_the_official_file_only() {
     assert_eq!(wrong(&official()), Ok(()));
     let broken: [(&str, Value); 9] = [
         ("/start_time", json!("yesterday")),

@@ -106,13 +106,13 @@ mod tests {
     }
 
     #[test]
-    fn floods_are_one_figure_or_a_range() {
+    fn conclusion_states_flood_rates_as_a_figure_or_a_range() {
         assert_eq!(range(&[99_000.0, 100_000.0]), "100 k");
         assert_eq!(range(&[80_500.0, 180_000.0, 100_000.0]), "80.5 k to 180 k");
     }
 
     #[test]
-    fn the_figures_decide_what_is_said() {
+    fn conclusion_wording_follows_the_figures() {
         assert_eq!(
             said(1000.0, 2.5, 480.0, 991.0),
             "Under attack, the rate of 1,000 requests/s of 4 legitimate clients fell to 2.5 (0.2 %) without \

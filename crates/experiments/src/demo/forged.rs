@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_figures_decide_what_is_said() {
+    fn forged_conclusion_wording_follows_the_figures() {
         assert_eq!(
             said(120, 0, 30, 120, 400_000),
             "Under 100 k Initials/s from forged sources, this number of newcomers could connect: 0 of 120 (0 %) without protection, 30 of \

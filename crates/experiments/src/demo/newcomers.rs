@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_an_answer_got_in() {
+    fn newcomers_with_a_response_count_as_served() {
         let error = Outcome::Error { kind: "reset".into() };
         // The samples are ordered by their end, not by their start.
         let samples = [
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_and_one_are_no_rate() {
+    fn newcomers_of_none_or_one_have_no_rate() {
         let nobody = Newcomers::new(&[], 0.0);
         assert_eq!((nobody.tried, nobody.share(), nobody.span()), (0, 0.0, None));
         let one = Newcomers::new(&[sample(5.0, Some(1.0), Outcome::Ok)], 0.0);

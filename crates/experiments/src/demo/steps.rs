@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn attackers_that_begin_at_once_come_when_they_are_planned() {
+    fn steps_follow_the_plan_if_attackers_start_at_once() {
         let mut cues = held();
         let mut next = |time, parallel, floods| cues.next(time, both(parallel, floods)).unwrap();
         assert_eq!(next(1.9, Absent, Absent), None);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn each_step_waits_for_the_one_before() {
+    fn steps_wait_for_the_step_before() {
         let mut cues = held();
         let mut next = |time, parallel, floods| cues.next(time, both(parallel, floods)).unwrap();
         assert_eq!(next(2.0, Absent, Absent), Some(NextStep::Parallel));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attack_that_never_comes_is_an_error() {
+    fn steps_fail_if_the_attack_never_starts() {
         let mut absent = held();
         assert_eq!(absent.next(42.9, both(Coming, Absent)).unwrap(), None);
         assert!(absent.next(43.0, both(Coming, Absent)).is_err());
@@ -222,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn an_arm_without_an_attack_is_over_by_the_clock() {
+    fn steps_without_an_attack_end_by_the_clock() {
         let mut cues = Cues { parallel: None, over: Some(5.0), ..held() };
         assert_eq!(cues.next(4.9, Seen::default()).unwrap(), None);
         assert_eq!(cues.next(5.0, Seen::default()).unwrap(), Some(NextStep::Over));
     }
 
     #[test]
-    fn newcomers_come_under_the_whole_flood_and_end_the_arm() {
+    fn steps_start_newcomers_under_the_whole_flood() {
         let mut cues = forged();
         let mut next = |time, floods, newcomers, guarded| {
             cues.next(time, Seen { floods, newcomers, guarded, ..Seen::default() }).unwrap()
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn newcomers_wait_until_the_gateway_asks_but_not_for_ever() {
+    fn steps_hold_newcomers_a_limited_time_for_the_gateway() {
         for (asks_at, comes) in [(5.0, 5.0), (99.0, 4.0 + NOTICE)] {
             let mut cues = forged();
             let seen = |time| Seen { floods: There, guarded: time >= asks_at, ..Seen::default() };
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn newcomers_without_an_attack_come_by_the_clock_and_those_who_stay_are_an_error() {
+    fn steps_start_newcomers_by_the_clock_and_fail_if_they_hang() {
         let calm = || Cues { flood: None, newcomers: Some(1.0), ..forged() };
         let of = |newcomers| Seen { newcomers, guarded: true, ..Seen::default() };
         let mut cues = calm();

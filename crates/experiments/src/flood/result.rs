@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn every_round_is_compared_with_its_own_baseline() {
+    fn flood_result_compares_each_round_with_its_own_baseline() {
         // These figures are of a machine that becomes slower: the ratio of the medians would be
         // 0.75, but in each round it is 0.5.
         let mut cells = Vec::new();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arm_in_which_nothing_goes_well_has_no_percentile() {
+    fn flood_result_without_success_has_no_percentile() {
         let cells = [cell(0, Arm::Elsewhere, 100.0, Some(1.0)), cell(0, Arm::Nothing, 0.0, None)];
         let row = figures(&Group::of(&cells, Arm::Nothing, None));
         assert_eq!((row.throughput.unwrap().median, row.failures), (0.0, 1));

@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn each_round_has_everything_once_in_an_order_that_the_seed_gives() {
+    fn flood_rounds_have_each_arm_once_in_seeded_order() {
         let rounds = orders(1);
         assert_ne!(rounds[0], rounds[1]);
         assert_eq!(rounds, orders(1));

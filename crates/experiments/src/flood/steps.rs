@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn work_is_the_growth_of_the_counters() {
+    fn flood_work_is_the_difference_of_counters() {
         let (before, after) = (counters(Some(1.0), 10, 4), counters(Some(2.5), 110, 5));
         let work = after.since(&before, 3.0);
         assert_eq!((work.cpu_percent, work.datagrams, work.socket_full), (50.0, 100, 1));

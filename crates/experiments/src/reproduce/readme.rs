@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_readme_keeps_what_is_around_the_marks() {
+    fn readme_keeps_text_outside_the_marks() {
         let old = format!("# a\n{}\nold\n{}\nb\n", MARKS[0], MARKS[1]);
         let new = between_marks(&old, "new\n").unwrap();
         assert_eq!(new, format!("# a\n{}\n\nnew\n\n{}\nb\n", MARKS[0], MARKS[1]));

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_are_read() {
+    fn bpf_objects_are_parsed_from_fdinfo() {
         let link = "pos:\t0\nflags:\t02000000\nlink_type:\txdp\nlink_id:\t7\nprog_tag:\tab\nprog_id:\t12\n";
         assert_eq!(objects_in(link), [("link", 7), ("prog", 12)]);
         assert_eq!(objects_in("map_type:\t2\nmap_id:\t3\n"), [("map", 3)]);

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn leaks_are_told_from_noise() {
+    fn trend_distinguishes_leaks_from_noise() {
         const MIB: f64 = 1024.0 * 1024.0;
         let noise = |second: u32| f64::from(second * 7919 % 101) / 101.0 * 8.0 * MIB;
         assert!(series(|second| 50.0 * MIB + noise(second)).flat);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_may_not_pile_up() {
+    fn trend_finds_growing_descriptors() {
         let mut series = Series::new("descriptors", Unit::Descriptors);
         series.points =
             (0..60).map(|second| (f64::from(second), 20.0 + f64::from(second) / 5.0)).collect();

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_that_are_none_are_passed_over() {
+    fn keylog_skips_invalid_lines() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("keys.log");
         let content = "# comment\nCLIENT_RANDOM 0x 12\nA_SECRET 00ff AB12\nA_SECRET 00f ab12\n";

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn initial_keys_are_those_of_rfc_9001() {
+    fn keys_of_initial_packets_match_rfc_9001() {
         // The expected values are those of the example in RFC 9001 A.1.
         let dcid = [0x83, 0x94, 0xc8, 0xf0, 0x3e, 0x51, 0x57, 0x08];
         let [client, server] = Keys::initial(KnownVersion::V1, &dcid).expect("keys");
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn nonces_are_those_of_rfc_10069() {
+    fn keys_nonce_matches_rfc_10069() {
         // The expected values are those of the example in RFC 10069 s.2.4.
         let iv = [0x6b, 0x26, 0x11, 0x4b, 0x9c, 0xba, 0x2b, 0x63, 0xa9, 0xe8, 0xdd, 0x4f];
         let made = [0x6b, 0x26, 0x11, 0x48, 0x9c, 0xba, 0x2b, 0x63, 0xa9, 0xe8, 0x09, 0x7e];

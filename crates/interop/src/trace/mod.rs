@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn filler_of_a_datagram_is_no_data() {
+    fn trace_ignores_filler_of_a_datagram() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("keys.log");
         std::fs::write(&file, "CLIENT_TRAFFIC_SECRET_0 00ff ab12\n").expect("it is written");

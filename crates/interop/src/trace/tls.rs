@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_come_in_any_order() {
+    fn tls_message_pieces_may_arrive_in_any_order() {
         // This is a message of type 11 with a body of three bytes.
         let message = [11, 0, 0, 3, 1, 2, 3];
         let mut messages = Messages::default();

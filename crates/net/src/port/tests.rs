@@ -18,7 +18,7 @@ fn count(verdicts: &[Delivery], fate: Fate) -> usize {
 }
 
 #[test]
-fn the_seed_decides() {
+fn port_seed_determines_the_verdicts() {
     let half = Chance::percent(50.0);
     let link = Link { drop: half, corrupt: half, jitter: 5 * MS, ..Link::default() };
     assert_eq!(verdicts(&link, 7, 1000), verdicts(&link, 7, 1000));
@@ -27,7 +27,7 @@ fn the_seed_decides() {
 
 /// Compares the exact random numbers, because a seed of an older release must replay the same run.
 #[test]
-fn the_draws_stay_as_they_are() {
+fn port_random_numbers_of_a_seed_do_not_change() {
     let link = Link { drop: Chance::percent(50.0), ..Link::default() };
     let lost: String = verdicts(&link, 1, 32)
         .iter()
@@ -37,7 +37,7 @@ fn the_draws_stay_as_they_are() {
 }
 
 #[test]
-fn one_property_does_not_change_what_another_does() {
+fn port_properties_use_independent_random_numbers() {
     let link = Link { drop: Chance::percent(20.0), ..Link::default() };
     let more = Link {
         corrupt: Chance::percent(30.0),
@@ -53,7 +53,7 @@ fn one_property_does_not_change_what_another_does() {
 }
 
 #[test]
-fn shares_are_as_asked_for() {
+fn port_applies_the_configured_shares() {
     let thirty = Chance::percent(30.0);
     for (link, fate) in [
         (Link { drop: thirty, ..Link::default() }, Fate::Dropped),
@@ -67,7 +67,7 @@ fn shares_are_as_asked_for() {
 }
 
 #[test]
-fn corruption_changes_one_byte() {
+fn port_corruption_changes_one_byte() {
     let link = Link { corrupt: Chance::percent(100.0), ..Link::default() };
     for verdict in verdicts(&link, 3, 1000) {
         let corruption = verdict.corruption.expect("all are corrupted");
@@ -81,7 +81,7 @@ fn corruption_changes_one_byte() {
 }
 
 #[test]
-fn a_burst_ends() {
+fn port_burst_of_drops_ends() {
     let link = Link { drop: Chance { percent: 100.0, burst: 3 }, ..Link::default() };
     let lost: Vec<bool> =
         verdicts(&link, 1, 8).iter().map(|verdict| verdict.fate == Fate::Dropped).collect();
@@ -89,7 +89,7 @@ fn a_burst_ends() {
 }
 
 #[test]
-fn the_list_is_dropped() {
+fn port_drops_the_listed_packets() {
     let link = Link { drop_list: vec![2, 4], ..Link::default() };
     let lost: Vec<bool> =
         verdicts(&link, 1, 5).iter().map(|verdict| verdict.fate == Fate::Dropped).collect();
@@ -97,7 +97,7 @@ fn the_list_is_dropped() {
 }
 
 #[test]
-fn bursts_and_bit_errors_lose_packets_and_change_nothing_else() {
+fn port_loss_models_lose_packets_and_change_nothing_else() {
     let plain = Link { duplicate: Chance::percent(30.0), jitter: 9 * MS, ..Link::default() };
     let model = GilbertElliott { to_bad: 0.05, to_good: 0.2, loss_bad: 1.0, loss_good: 0.0 };
     for (loss, share) in [
@@ -116,7 +116,7 @@ fn bursts_and_bit_errors_lose_packets_and_change_nothing_else() {
 }
 
 #[test]
-fn a_rate_takes_its_time_and_counts_headers() {
+fn port_rate_delays_packets_and_includes_headers() {
     // A packet has 1,250 bytes with headers, which take 1 ms at 10 Mb/s.
     let link = Link {
         rate: Some(10_000_000),
@@ -135,7 +135,7 @@ fn a_rate_takes_its_time_and_counts_headers() {
 }
 
 #[test]
-fn a_queue_is_limited_by_packets_bytes_or_time() {
+fn port_queue_is_limited_by_packets_bytes_or_time() {
     for (queue, fit) in [
         (Queue::Packets(7), 7),
         (Queue::Bytes(5 * 1250), 5),
@@ -151,7 +151,7 @@ fn a_queue_is_limited_by_packets_bytes_or_time() {
 }
 
 #[test]
-fn jitter_reorders_and_stays_within_its_bound() {
+fn port_jitter_reorders_and_is_bounded() {
     let link = Link { delay: 10 * MS, jitter: 4 * MS, ..Link::default() };
     let arrivals: Vec<Duration> =
         verdicts(&link, 5, 1000).iter().map(|verdict| verdict.arrival).collect();
@@ -160,7 +160,7 @@ fn jitter_reorders_and_stays_within_its_bound() {
 }
 
 #[test]
-fn large_packets_vanish_in_a_black_hole() {
+fn port_black_hole_drops_large_packets() {
     let black_hole = Some(BlackHole { from: 10 * MS, mtu: 1300 });
     let mut port = Port::new(Link { mtu: Some(1500), black_hole, ..Link::default() }, 1);
     assert_eq!(port.send(Duration::ZERO, 1501).fate, Fate::TooLarge);
@@ -170,7 +170,7 @@ fn large_packets_vanish_in_a_black_hole() {
 }
 
 #[test]
-fn in_a_stall_nothing_arrives() {
+fn port_stall_delays_all_packets() {
     let stall = Stall { percent: 100.0, least: 30 * MS, most: 30 * MS };
     let mut port = Port::new(Link { stall, delay: MS, ..Link::default() }, 1);
     assert_eq!(port.send(Duration::ZERO, 100).arrival, 30 * MS);
@@ -222,7 +222,7 @@ proptest! {
     /// No link may deliver a packet before the packet was sent and has crossed the link, nor
     /// deliver more than the rate allows.
     #[test]
-    fn a_link_is_no_faster_than_it_is(
+    fn port_is_never_faster_than_its_link(
         link in link(),
         seed: u64,
         packets in proptest::collection::vec((0..3_000_000u64, 0..1500usize), 1..60),

@@ -12,7 +12,7 @@ fn trace(text: &str) -> Trace {
 }
 
 #[test]
-fn what_is_no_trace_is_refused_with_its_line() {
+fn trace_errors_name_the_line() {
     for (text, error) in [
         ("", TraceError::Empty),
         ("\n", TraceError::Empty),
@@ -38,7 +38,7 @@ fn what_is_no_trace_is_refused_with_its_line() {
 
 /// A line per millisecond makes 12.032 Mb/s, which Mahimahi's documentation rounds to 12.
 #[test]
-fn a_line_a_millisecond_is_twelve_megabits() {
+fn trace_of_one_line_per_millisecond_is_12_mbit_per_s() {
     let trace = trace("1\n");
     assert!((trace.mean_rate() - 12_032_000.0).abs() < 1e-3);
     let mut cursor = TraceCursor::default();
@@ -51,7 +51,7 @@ fn a_line_a_millisecond_is_twelve_megabits() {
 }
 
 #[test]
-fn packets_share_opportunities_and_need_several() {
+fn trace_opportunities_are_shared_and_combined() {
     let trace = trace("10\n20\n20\n50\n");
     let mut cursor = TraceCursor::default();
     assert_eq!(cursor.leaves(&trace, 0, 1_000), 10 * MS);
@@ -67,7 +67,7 @@ fn packets_share_opportunities_and_need_several() {
 }
 
 #[test]
-fn what_nobody_waits_for_is_lost() {
+fn trace_opportunities_without_a_packet_are_lost() {
     let trace = trace("10\n20\n30\n");
     let mut cursor = TraceCursor::default();
     assert_eq!(cursor.leaves(&trace, 0, 100), 10 * MS);
@@ -115,7 +115,7 @@ impl Slow<'_> {
 
 proptest! {
     #[test]
-    fn a_cursor_does_what_mahimahi_does(
+    fn trace_cursor_matches_mahimahi(
         mut moments in proptest::collection::vec(0..60u32, 1..20),
         gaps in proptest::collection::vec((0..40u64, 1..4_000u64), 1..60),
     ) {

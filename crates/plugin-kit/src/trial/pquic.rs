@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_extension_carries_data_and_every_plugin_of_them_loads() {
+    fn pquic_extensions_carry_data_and_their_plugins_load() {
         for extension in Extension::ALL {
             let plugin = extension.load().unwrap();
             extended(extension, plugin.as_ref(), 1, 100_000).unwrap();

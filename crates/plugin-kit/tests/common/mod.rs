@@ -40,7 +40,7 @@ pub(crate) fn load(manifest: &str, code: &[u8]) -> Result<Plugin, PluginError> {
 }
 
 /// Compiles and loads the plugin `plugins/NAME` of this tree.
-pub(crate) fn of_the_tree(name: &str) -> Plugin {
+pub(crate) fn tree_plugin(name: &str) -> Plugin {
     let folder = plugins().join(name);
     let manifest = std::fs::read_to_string(folder.join("plugin.toml")).unwrap();
     let code = object(&folder.join(format!("{name}.c")), &format!("tree-{name}"));

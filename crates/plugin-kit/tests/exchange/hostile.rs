@@ -118,7 +118,7 @@ pub(crate) fn written(frame: &Frame<'_>) -> Vec<u8> {
 }
 
 #[test]
-fn rules_that_are_broken_have_names() {
+fn exchange_violation_closes_the_connection_with_its_reason() {
     let code = format!("code: {}", PLUGIN_VIOLATION.0.get());
     let detach = written(&Frame::Detach { plugin: 3 });
     assert_eq!(rude(true, vec![detach.clone(), written(&Frame::Reserved)]), "all is well");
@@ -191,7 +191,7 @@ fn sha256(bytes: &[u8]) -> [u8; 32] {
 }
 
 #[test]
-fn bundles_that_are_wrong_over_the_wire() {
+fn bundle_that_is_corrupt_or_too_large_is_refused() {
     let whole = bundle("cap");
     let ended = |progress: Vec<Progress>| match progress.last() {
         Some(Progress::Over(status, _)) => Some(*status),
@@ -228,7 +228,7 @@ fn bundles_that_are_wrong_over_the_wire() {
 }
 
 #[test]
-fn a_peer_leaves_while_its_plugin_is_fetched() {
+fn connection_end_during_a_fetch_frees_the_exchange() {
     let seed = seed();
     let slow = bottleneck(1_000_000, 100);
     let (mut network, server, client) =
@@ -299,7 +299,7 @@ const FLOOD: &str = "
     }";
 
 #[test]
-fn a_plugin_that_sends_without_end_leaves_application_data_its_share() {
+fn frames_of_an_endless_plugin_leave_application_data_its_share() {
     let seed = seed();
     let link = bottleneck(4_000_000, 100);
     let push = with_frames("flood", &["InitOpaqueData", "WriteFrame", "ProcessFrame"], FLOOD);
@@ -360,7 +360,7 @@ const PUMP: &str = "
     }";
 
 #[test]
-fn frames_of_a_peers_plugins_have_a_rate() {
+fn frames_of_a_peers_plugins_are_rate_limited() {
     let seed = seed();
     let operations = ["InitOpaqueData", "HookTimer", "WriteFrame", "ProcessFrame"];
     let push = with_frames("pump", &operations, PUMP);
@@ -413,7 +413,7 @@ const FRAGILE: &str = "
     }";
 
 #[test]
-fn a_plugin_that_fails_at_the_first_of_several_frames_takes_no_connection_with_it() {
+fn plugin_failure_during_a_packet_does_not_close_the_connection() {
     let seed = seed();
     let push = with_frames("fragile", &["InitOpaqueData", "WriteFrame", "ProcessFrame"], FRAGILE);
     let both = Push::new(push.bundle()).unwrap().at_both_ends();
@@ -427,7 +427,7 @@ fn a_plugin_that_fails_at_the_first_of_several_frames_takes_no_connection_with_i
 }
 
 #[test]
-fn a_plugin_that_runs_is_memory_of_the_connection() {
+fn plugin_memory_counts_as_memory_of_the_connection() {
     let seed = seed();
     let (mut network, server, client) =
         pushing(&link(), seed, |config| config.push = vec![push("cap")], |_| {});
@@ -442,7 +442,7 @@ fn a_plugin_that_runs_is_memory_of_the_connection() {
 }
 
 #[test]
-fn a_plugin_that_expires_is_taken_off_a_connection_that_is_idle() {
+fn plugin_that_expires_is_detached_from_an_idle_connection() {
     let seed = seed();
     let push = built("expiring", || {
         let whole = bundle("cap");
@@ -500,7 +500,7 @@ impl Load for Counted {
 }
 
 #[test]
-fn a_bundle_is_compiled_once_for_all_connections() {
+fn bundle_is_compiled_once_for_all_connections() {
     let seed = seed();
     let loader = Counted::new(1 << 20);
     let visit = |push: &Arc<Push>, seed| {
@@ -532,7 +532,7 @@ fn a_bundle_is_compiled_once_for_all_connections() {
 }
 
 #[test]
-fn what_is_kept_of_compiled_plugins_is_bounded() {
+fn compiled_plugins_stay_within_the_cache_limit() {
     let loader = Bytecode::new(100_000);
     for number in 0..8 {
         let bytes = numbered(number);

@@ -1,11 +1,11 @@
 //! Tests plugins that one end of a connection in memory pushes to the other: plugins of this source
 //! tree, links that lose packets, and peers that break the rules.
 
+mod calls;
 #[path = "../common/mod.rs"]
 mod common;
 mod hostile;
 mod party;
-mod together;
 mod types;
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use hostile::rudely;
 use party::{Party, big, built, lossy, policy, push, pushing, settle};
 
 #[test]
-fn bytecode_that_the_server_pushes_changes_the_clients_acknowledgements() {
+fn exchange_pushes_ack_delay_from_server_to_client() {
     let seed = seed();
     let acks = |plugin: bool| {
         let pushes = |config: &mut ExchangeConfig| {
@@ -42,7 +42,7 @@ fn bytecode_that_the_server_pushes_changes_the_clients_acknowledgements() {
 }
 
 #[test]
-fn bytecode_that_the_client_pushes_caps_the_server() {
+fn exchange_pushes_a_cap_from_client_to_server() {
     let seed = seed();
     let (server, server_end) = Party::new(|config| config.policy = Some(policy()));
     let (client, client_end) = Party::new(|config| config.push = vec![push("cap")]);
@@ -63,7 +63,7 @@ fn bytecode_that_the_client_pushes_caps_the_server() {
 }
 
 #[test]
-fn over_a_link_that_loses_five_percent_beside_a_transfer() {
+fn exchange_completes_during_a_transfer_with_5_percent_loss() {
     let seed = seed();
     for seed in seed..seed + 10 {
         let large = |config: &mut ExchangeConfig| config.push = vec![push("cap"), big(1), big(2)];
@@ -82,7 +82,7 @@ fn over_a_link_that_loses_five_percent_beside_a_transfer() {
 }
 
 #[test]
-fn application_data_keeps_its_share() {
+fn exchange_leaves_application_data_its_share() {
     let seed = seed();
     let link = bottleneck(4_000_000, 100);
     let time = |push: Vec<Arc<Push>>| {
@@ -100,7 +100,7 @@ fn application_data_keeps_its_share() {
 }
 
 #[test]
-fn a_second_connection_fetches_nothing() {
+fn cache_saves_the_fetch_on_a_second_connection() {
     let seed = seed();
     let cache = Arc::new(MemoryCache::new(1 << 20));
     let visit = |seed| {
@@ -121,7 +121,7 @@ fn a_second_connection_fetches_nothing() {
 /// not request the code. This must hold if the offer carries the manifest, and if the client has a
 /// cache and requests the manifest separately.
 #[test]
-fn what_is_refused_costs_a_manifest_and_no_code() {
+fn policy_refusal_costs_a_manifest_but_no_code() {
     let seed = seed();
     let policies = [
         "anyone = [\"tune\"]",
@@ -186,7 +186,7 @@ fn first_data(seed: u64, hold: Duration, answers: bool) -> (bool, Duration) {
 }
 
 #[test]
-fn data_waits_for_plugins_but_not_for_ever() {
+fn application_data_waits_a_limited_time_for_plugins() {
     let seed = seed();
     let (active, usual) = first_data(seed, Duration::ZERO, true);
     assert!(!active, "a bundle of 20,000 bytes takes longer than 100");
@@ -197,7 +197,7 @@ fn data_waits_for_plugins_but_not_for_ever() {
 }
 
 #[test]
-fn replaced_in_the_middle() {
+fn plugin_is_replaced_on_a_running_connection() {
     let seed = seed();
     let (mut network, server, client) =
         pushing(&link(), seed, |config| config.push = vec![push("cap")], |_| {});
@@ -228,7 +228,7 @@ fn cap_of(name: &str, rate: &str) -> Arc<Push> {
 /// While a connection is in use, a plugin that limits the sending rate is pushed, replaced twice
 /// and detached. Each time, the client must send at the rate of the plugin that is attached.
 #[test]
-fn a_cap_is_pushed_replaced_twice_and_taken_off() {
+fn cap_is_pushed_replaced_twice_and_detached() {
     let seed = seed();
     let wide = bottleneck(40_000_000, 100);
     let (mut network, server, client) = pushing(&wide, seed, |_| {}, |_| {});
@@ -262,7 +262,7 @@ fn a_cap_is_pushed_replaced_twice_and_taken_off() {
 }
 
 #[test]
-fn a_plugin_that_fails_is_taken_off_and_the_server_hears_of_it() {
+fn plugin_that_fails_is_detached_and_reported_to_the_server() {
     let seed = seed();
     let text = "#include <equic_plugin.h>\nequic_u64 run(struct equic_update_rtt *call)\n\
         { (void)call; for (volatile int at = 0;; at++) {} return EQUIC_DONE; }";
@@ -287,7 +287,7 @@ fn a_plugin_that_fails_is_taken_off_and_the_server_hears_of_it() {
 /// Every single call stays within its budget of steps, but all calls together exceed the steps per
 /// second that the policy permits. The plugin must fail.
 #[test]
-fn plugins_of_a_peer_share_the_instructions_of_a_second() {
+fn steps_per_second_are_shared_by_a_peers_plugins() {
     let seed = seed();
     let text = "#include <equic_plugin.h>\nequic_u64 run(struct equic_update_rtt *call)\n\
         { (void)call; for (volatile int at = 0; at < 5000; at++) {} return EQUIC_DONE; }";
@@ -313,7 +313,7 @@ fn plugins_of_a_peer_share_the_instructions_of_a_second() {
 }
 
 #[test]
-fn a_peer_that_knows_nothing_sees_nothing() {
+fn peer_without_plugin_support_gets_no_offer() {
     let seed = seed();
     let (server, server_end) = Party::new(|config| config.push = vec![push("cap")]);
     let client_end = Beginning::new(TransportConfig::default());

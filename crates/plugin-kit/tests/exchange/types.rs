@@ -141,7 +141,7 @@ fn watch(connection: &mut Connection) -> Arc<Mutex<BTreeSet<u64>>> {
 }
 
 #[test]
-fn plugins_that_name_the_same_type_all_run() {
+fn frame_types_of_plugins_with_equal_names_differ_on_the_wire() {
     let both = |letter| {
         let bytes = post(letter, 0x1f00, &[0x5f, 0x00]);
         Arc::new(Push::new(&bytes).unwrap().at_both_ends())
@@ -179,7 +179,7 @@ fn plugins_that_name_the_same_type_all_run() {
 
 /// The side that offers a plugin may choose numbers of any length for the wire.
 #[test]
-fn numbers_of_other_lengths_on_the_wire() {
+fn frame_types_on_the_wire_may_have_any_length() {
     let named: [(u64, &[u8]); 2] =
         [(0x1f00, &[0x5f, 0x00]), (0x12_3456, &[0x80, 0x12, 0x34, 0x56])];
     for (named, head) in named {
@@ -221,7 +221,7 @@ fn numbers_of_other_lengths_on_the_wire() {
 /// A plugin must queue frames by their types in the manifest. Queuing a frame by the number on the
 /// wire must be refused.
 #[test]
-fn a_number_on_the_wire_is_none_of_the_bytecodes() {
+fn frame_types_of_the_wire_cannot_be_queued_by_bytecode() {
     let bytes = post('w', 0x1f00, &[0x5f, 0x00]);
     let bundle = Bundle::parse(&bytes).unwrap();
     let text = String::from_utf8(bundle.text().to_vec()).unwrap();
@@ -251,7 +251,7 @@ fn a_number_on_the_wire_is_none_of_the_bytecodes() {
 /// The owner's own plugins use the frame types of their manifests on the wire. An offer that uses
 /// one of these types must be refused.
 #[test]
-fn types_of_the_owners_plugins_are_in_use() {
+fn frame_types_of_the_owners_plugins_are_not_allotted() {
     let manifest = "capabilities = [\"frames\"]\nframes = [{ type = 0x1f01, ack-eliciting = true }]\n\
                     [[operations]]\noperation = \"ParseFrame\"\nanchor = \"replace\"\nfunction = \"run\"\n\
                     frame = 0x1f01\n";

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn cache_repairs_what_is_damaged() {
+    fn cache_replaces_damaged_files() {
         repairs(|file| fs::write(file, b"").unwrap());
         repairs(|file| fs::write(file, [7; 999]).unwrap());
         repairs(|file| fs::write(file, [8; 1000]).unwrap());
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn cache_replaces_what_is_no_regular_file() {
+    fn cache_replaces_entries_that_are_not_regular_files() {
         repairs(fifo);
         repairs(|file| fs::create_dir(file).unwrap());
         repairs(|file| symlink("/dev/zero", file).unwrap());

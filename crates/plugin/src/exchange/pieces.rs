@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_in_any_order_and_twice() {
+    fn pieces_may_arrive_in_any_order_and_twice() {
         let whole = whole(200);
         let mut pieces = Pieces::new(200);
         for at in (0..200).rev().step_by(7) {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_have_arrived_are_neither_copied_nor_compared() {
+    fn pieces_that_have_arrived_are_not_copied_again() {
         let whole = whole(1_000);
         let mut pieces = Pieces::new(1_000);
         assert_eq!(pieces.insert(100, &whole[100..900]), 800);

@@ -111,7 +111,7 @@ mod tests {
     const NOBODY: fn(u64) -> bool = |_| false;
 
     #[test]
-    fn what_may_not_be_allotted_has_a_name() {
+    fn frame_type_that_must_not_be_allotted_is_named() {
         use NotAllotted::{Exchange, InUse, Known, OtherSide, Reserved, Twice};
         let by_server = |types: &[u64]| check(types, Side::Server, |one| one == 0x1f09);
         assert_eq!(by_server(&[0x1f01, 0x1f03]), Ok(()));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_chosen_may_be_allotted() {
+    fn frame_type_that_is_chosen_may_be_allotted() {
         let mut taken = BTreeSet::new();
         for round in 0..100 {
             let side = if round % 2 == 0 { Side::Client } else { Side::Server };

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_there_and_back() {
+    fn frame_type_is_translated_to_the_wire_and_back() {
         for (named, wire) in
             [(0x1f00, 0x1f03), (0x1f00, 0x4001), (0x2f50_0000, 0x41), (0x40, 1 << 40)]
         {

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn allowance_gives_a_second_back_what_a_second_may_take() {
+    fn allowance_refills_at_its_rate_and_saves_a_quarter_second() {
         let allowance = allowance(4_000);
         assert_eq!(allowance.left(5_000, 0, || 0), 1_000);
         allowance.spend(600);

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bucket_gives_back_its_rate_and_holds_its_most() {
+    fn bucket_refills_at_its_rate_up_to_its_capacity() {
         let mut bucket = Bucket::new(1_000, 500);
         assert_eq!(bucket.left(), 500);
         bucket.spend(500);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn bucket_takes_no_more_from_clocks_that_differ() {
+    fn bucket_does_not_refill_faster_from_differing_clocks() {
         let mut bucket = Bucket::new(1_000, 500);
         bucket.spend(500);
         for step in 1..=100 {

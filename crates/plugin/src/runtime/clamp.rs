@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_in_a_row_come_half_as_often_each() {
+    fn clamp_doubles_the_least_interval_of_consecutive_probes() {
         let none = u64::MAX;
         assert_eq!(timer(0, 0, none, Class::Tune), 1_010);
         assert_eq!(timer(0, 3, none, Class::Tune), 1_080);

@@ -244,7 +244,7 @@ mod tests {
     /// A plugin with every class must get every helper. A plugin with only the class `tune` must
     /// get none of the helpers in the last list.
     #[test]
-    fn every_helper_is_made() {
+    fn helper_is_provided_if_the_class_permits_it() {
         let manifest = |more: &str| {
             let text = format!(
                 "code = \"sha256:{}\"\nname = \"x\"\nversion = \"1.0.0\"\nauthor = \"x\"\nabi = 2\nsteps = 1\n{more}

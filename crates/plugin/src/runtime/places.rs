@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn place_is_refused_where_the_process_has_no_memory_left_for_it() {
+    fn place_is_refused_above_the_memory_limit_of_the_process() {
         let error = Place::take(MAX_BYTES_OF_PEERS + 1).unwrap_err();
         assert!(error.to_string().contains("bytes that this process permits"), "{error}");
         assert!(Place::take(64 << 10).is_ok());

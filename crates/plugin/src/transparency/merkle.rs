@@ -148,7 +148,7 @@ mod tests {
     ];
 
     #[test]
-    fn roots_are_those_of_certificate_transparency() {
+    fn merkle_roots_match_certificate_transparency() {
         let mut tree = Tree::default();
         let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(hex(&tree.root()), empty);
@@ -165,7 +165,7 @@ mod tests {
     /// In every small tree, each inclusion proof must be valid. It must become invalid if the leaf,
     /// index, size or path is changed.
     #[test]
-    fn proofs_hold_for_what_they_are_of() {
+    fn merkle_proofs_are_valid_for_their_leaf_only() {
         for size in 1..=33_u64 {
             let tree = Tree::new((0..size).map(|at| leaf(&at.to_be_bytes())).collect());
             let root = tree.root();

@@ -29,7 +29,7 @@ fn offer_whole(end: &mut End, plugin: u64, replaces: Option<u64>) {
 }
 
 #[test]
-fn memory_of_a_connections_plugins_is_bounded() {
+fn memory_of_a_connections_plugins_is_limited() {
     let mut end = victim_of(taking(|config| {
         let large = |_: &Accepted<'_>| {
             let hook = Box::new(Large(700 << 10));
@@ -59,7 +59,7 @@ fn narrow(config: &mut ExchangeConfig) {
 }
 
 #[test]
-fn time_for_offers_and_loading_is_that_of_an_address() {
+fn steps_for_offers_and_loading_are_shared_by_an_address() {
     let (first, heard) = taking(narrow);
     let (second, third) = (first.clone(), first.clone());
     let mut end = victim_of((first, heard));
@@ -89,7 +89,7 @@ fn time_for_offers_and_loading_is_that_of_an_address() {
 /// If compiling an object takes longer than its steps pay for, the address must be charged for the
 /// time.
 #[test]
-fn time_for_loading_is_charged_where_there_is_a_clock() {
+fn steps_are_charged_for_loading_time_if_there_is_a_clock() {
     let time = Arc::new(AtomicU64::new(0));
     let mut end = victim_of(taking(|config| {
         narrow(config);

@@ -24,7 +24,7 @@ fn offer() -> Offer {
 }
 
 #[test]
-fn as_the_document_has_them() {
+fn frame_encodings_match_the_document() {
     let head = [0xaf, 0x50, 0x4c, 0x01];
     let want = Frame::Want { plugin: 1, limit: 16_384 };
     assert_eq!(written(&want), [&head[..], &[5, 1, 0x80, 0, 0x40, 0]].concat());
@@ -40,7 +40,7 @@ fn as_the_document_has_them() {
 }
 
 #[test]
-fn there_and_back() {
+fn frame_round_trip() {
     let frames = [
         Frame::Offer(offer()),
         Frame::Offer(Offer { replaces: None, frame_types: vec![], ..offer() }),
@@ -78,7 +78,7 @@ fn raw(kind: Kind, body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_cannot_be_is_named() {
+fn frame_with_invalid_fields_is_a_violation() {
     let read = |kind, body: &[u8]| Frame::read(&raw(kind, body)).map(|(frame, _)| frame.kind());
     assert_eq!(read(Kind::Detach, &[0x41, 0x00]), Err(Violation::PluginId(256)));
     assert_eq!(read(Kind::Status, &[0, 1, 1, 0xff]), Err(Violation::Reason));
@@ -102,7 +102,7 @@ fn what_cannot_be_is_named() {
 }
 
 #[test]
-fn what_has_no_meaning_yet_is_skipped() {
+fn frame_options_and_codes_that_are_unknown_are_skipped() {
     let read = |kind, body: &[u8]| Frame::read(&raw(kind, body)).map(|(frame, _)| frame.kind());
     // A complete option must be skipped, and a truncated option must be an error.
     assert_eq!(read(Kind::Detach, &[3, 0x1b, 2, 1, 2]), Ok(Kind::Detach));
@@ -113,7 +113,7 @@ fn what_has_no_meaning_yet_is_skipped() {
 }
 
 #[test]
-fn the_parameter() {
+fn parameter_round_trip() {
     let policy = "anyone = [\"observe\"]\n";
     let policy = Policy::parse(policy).unwrap();
     let parameter = Parameter::of(Some(&policy), Budgets::default(), false);

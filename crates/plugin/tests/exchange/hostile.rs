@@ -90,7 +90,7 @@ pub(crate) fn last_status(end: &End) -> Option<Status> {
 }
 
 #[test]
-fn frames_before_the_parameter() {
+fn frame_before_the_transport_parameter_is_a_violation() {
     let mut end = End::new(taking(|_| {}));
     assert_eq!(hand(&mut end, &Frame::Reserved), Err(Violation::Undeclared));
     // A peer that has not declared the exchange's transport parameter must not send exchange
@@ -107,7 +107,7 @@ fn frames_before_the_parameter() {
 }
 
 #[test]
-fn a_wrong_hash() {
+fn bundle_with_another_hash_is_corrupt() {
     let mut end = victim();
     let (one, other) = (bundle(1, 100), bundle(2, 100));
     assert_eq!(one.len(), other.len());
@@ -126,7 +126,7 @@ fn offered(bytes: &[u8]) -> Option<Status> {
 }
 
 #[test]
-fn bundles_that_are_none() {
+fn bundle_that_is_invalid_is_refused() {
     let whole = bundle(1, 100);
     assert_eq!(offered(b"something else"), Some(Status::Corrupt));
     assert_eq!(offered(&whole[..whole.len() - 1]), Some(Status::Corrupt), "cut");
@@ -146,7 +146,7 @@ fn bundles_that_are_none() {
 }
 
 #[test]
-fn endless_and_empty_bundles() {
+fn bundle_of_invalid_size_is_too_large_and_takes_no_memory() {
     let mut end = victim();
     for (plugin, size) in [(0, 65_537), (1, (1 << 62) - 1), (2, 0)] {
         let endless = Offer { size, ..offer(plugin, b"") };
@@ -158,7 +158,7 @@ fn endless_and_empty_bundles() {
 }
 
 #[test]
-fn ten_thousand_different_ones() {
+fn offer_storm_is_limited_in_memory_and_running_plugins() {
     let mut end = victim();
     let mut most = 0;
     let mut outcome = Ok(());
@@ -189,7 +189,7 @@ fn ten_thousand_different_ones() {
 }
 
 #[test]
-fn data_that_overlaps_and_contradicts() {
+fn data_may_overlap_but_must_match_the_hash() {
     let bytes = bundle(1, 2000);
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
@@ -218,7 +218,7 @@ fn data_that_overlaps_and_contradicts() {
 }
 
 #[test]
-fn data_beyond_what_was_asked_for() {
+fn data_beyond_the_credit_is_a_violation() {
     let bytes = bundle(1, 2000);
     let mut end = victim_of(taking(|config| config.window = 1000));
     hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
@@ -240,7 +240,7 @@ fn data_beyond_what_was_asked_for() {
 }
 
 #[test]
-fn offers_that_contradict() {
+fn offer_that_contradicts_an_earlier_one_is_a_violation() {
     let bytes = bundle(1, 2000);
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();
@@ -264,7 +264,7 @@ fn offers_that_contradict() {
 }
 
 #[test]
-fn credit_and_statuses_of_what_was_never_offered() {
+fn want_and_status_without_an_offer_are_violations() {
     let mut end = victim_of(taking(|config| config.push = vec![push(1, 1000)]));
     let want = |plugin, limit| Frame::Want { plugin, limit };
     let status = |plugin| Frame::Status { plugin, status: Status::Active, reason: "" };
@@ -291,7 +291,7 @@ fn credit_and_statuses_of_what_was_never_offered() {
 }
 
 #[test]
-fn storms_of_detach() {
+fn detach_storm_has_no_further_effect() {
     let mut end = victim();
     let bytes = bundle(1, 100);
     // This is slower than the rate at which too many frames are a violation.
@@ -316,7 +316,7 @@ fn storms_of_detach() {
 }
 
 #[test]
-fn taken_off_while_it_is_attached() {
+fn detach_takes_effect_during_an_attach() {
     let bytes = bundle(1, 100);
     let mut end = victim();
     let (preamble, code) = bytes.split_at(preamble(&bytes));
@@ -348,7 +348,7 @@ fn taken_off_while_it_is_attached() {
 }
 
 #[test]
-fn who_takes_nothing_keeps_nothing() {
+fn offer_without_a_policy_is_refused_and_takes_no_memory() {
     let mut end = victim_of(config(|_| {}));
     let bytes = bundle(1, 100);
     hand(&mut end, &Frame::Offer(offer(0, &bytes))).unwrap();

@@ -26,7 +26,7 @@ fn id(by: Origin, number: u64) -> PluginId {
 }
 
 #[test]
-fn a_plugin_is_offered_fetched_and_runs() {
+fn exchange_offers_fetches_and_attaches_a_plugin() {
     let pushing = config(|config| config.push = vec![push(1, 5000)]);
     let mut pair = Pair::new(1, 0.0, pushing, taking(|_| {}));
     pair.run();
@@ -43,7 +43,7 @@ fn a_plugin_is_offered_fetched_and_runs() {
 }
 
 #[test]
-fn over_a_bad_network_and_both_ways_at_once() {
+fn exchange_works_in_both_directions_despite_losses() {
     for seed in 0..30 {
         let pushes = |from: u64| (0..5).map(|n| push(from + n, 12_000)).collect();
         let first = taking(|config| config.push = pushes(100));
@@ -66,7 +66,7 @@ fn over_a_bad_network_and_both_ways_at_once() {
 }
 
 #[test]
-fn what_was_fetched_once_is_not_fetched_again() {
+fn cache_prevents_a_second_fetch() {
     let folder = tempfile::tempdir().unwrap();
     let caches: [Arc<dyn Cache>; 2] = [
         Arc::new(MemoryCache::new(1 << 20)),
@@ -105,7 +105,7 @@ fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn a_memory_cache_keeps_no_more_than_it_may() {
+fn cache_in_memory_keeps_its_limit() {
     let cache = MemoryCache::new(2500);
     let bundles: Vec<Arc<[u8]>> = (0..3).map(|n| vec![n; 1000].into()).collect();
     for (n, bundle) in bundles.iter().enumerate() {
@@ -117,7 +117,7 @@ fn a_memory_cache_keeps_no_more_than_it_may() {
 }
 
 #[test]
-fn replaced_and_removed() {
+fn plugin_is_replaced_and_removed_despite_losses() {
     for seed in 0..20 {
         let mut pair = Pair::new(seed, 0.2, config(|_| {}), taking(|_| {}));
         pair.ends[0].exchange.offer(push(1, 3000), None);
@@ -148,7 +148,7 @@ fn replaced_and_removed() {
 }
 
 #[test]
-fn an_offer_is_taken_back_while_it_is_fetched() {
+fn offer_can_be_withdrawn_during_the_fetch() {
     for seed in 0..20 {
         let mut pair = Pair::new(seed, 0.3, config(|_| {}), taking(|config| config.window = 500));
         pair.ends[0].exchange.offer(push(1, 20_000), None);
@@ -161,7 +161,7 @@ fn an_offer_is_taken_back_while_it_is_fetched() {
 }
 
 #[test]
-fn a_plugin_at_both_ends() {
+fn plugin_at_both_ends_is_attached_and_detached_at_both() {
     let both = Push::new(&bundle(1, 3000)).unwrap().at_both_ends();
     let pushing = config(|config| config.push = vec![Arc::new(both)]);
     let mut pair = Pair::new(1, 0.0, pushing, taking(|_| {}));
@@ -177,7 +177,7 @@ fn a_plugin_at_both_ends() {
 }
 
 #[test]
-fn who_declares_that_it_takes_nothing_is_offered_nothing() {
+fn offer_is_not_sent_if_the_peer_would_refuse_it() {
     let cases = [
         (config(|_| {}), "the peer accepts no plugins"),
         (taking(|config| config.policy = Some(equic_plugin::Policy::default())), "no plugins"),
@@ -210,7 +210,7 @@ fn who_declares_that_it_takes_nothing_is_offered_nothing() {
 }
 
 #[test]
-fn no_more_at_a_time_than_the_peer_takes() {
+fn plugin_number_stays_within_the_limit_of_the_peer() {
     let pushing = config(|config| config.push = (0..20).map(|n| push(n, 9000)).collect());
     let few = taking(|config| config.budgets = Budgets { plugins: 3, ..Budgets::default() });
     let mut pair = Pair::new(1, 0.1, pushing, few);
@@ -224,7 +224,7 @@ fn no_more_at_a_time_than_the_peer_takes() {
 }
 
 #[test]
-fn refused_by_the_policy_and_the_peer_hears_why() {
+fn policy_refusal_is_reported_to_the_peer_with_its_reason() {
     // The policy does not name the plugin's author, so the plugin may observe but not tune.
     let tunes = manifest("\"tune\", \"observe\"", "", "");
     let tunes = equic_plugin::pack(&tunes, b"code", Some(&key(8))).unwrap();

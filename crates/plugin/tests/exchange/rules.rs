@@ -34,7 +34,7 @@ fn statuses(end: &mut End) -> Vec<(u64, Status)> {
 }
 
 #[test]
-fn a_plugin_that_overtakes_the_one_whose_place_it_takes() {
+fn replacement_may_arrive_before_the_replaced_plugin() {
     let (first, second) = (bundle(1, 100), bundle(2, 100));
     let both = [(0, Status::Detached), (1, Status::Active)];
     // The bundle of the second plugin, which replaces the first, arrives before that of the first.
@@ -63,7 +63,7 @@ fn a_plugin_that_overtakes_the_one_whose_place_it_takes() {
 }
 
 #[test]
-fn a_plugin_that_overtakes_two() {
+fn replacement_may_overtake_two_plugins() {
     let bundles: Vec<Vec<u8>> = (0..3).map(|number| bundle(number, 100)).collect();
     let mut end = victim();
     hand(&mut end, &Frame::Offer(offer(0, &bundles[0]))).unwrap();
@@ -84,7 +84,7 @@ fn a_plugin_that_overtakes_two() {
 }
 
 #[test]
-fn replaced_again_and_again_over_a_bad_network() {
+fn replacement_is_repeated_despite_losses() {
     for seed in 0..30 {
         let mut pair = Pair::new(seed, 0.4, config(|_| {}), taking(|_| {}));
         for number in 0..8 {
@@ -97,7 +97,7 @@ fn replaced_again_and_again_over_a_bad_network() {
 }
 
 #[test]
-fn this_end_of_a_plugin_is_off_before_the_peer_answers() {
+fn plugin_is_detached_here_before_the_peer_answers() {
     let both = Push::new(&bundle(1, 3000)).unwrap().at_both_ends();
     let pushing = config(|config| config.push = vec![Arc::new(both)]);
     let mut pair = Pair::new(1, 0.0, pushing, taking(|_| {}));
@@ -114,7 +114,7 @@ fn this_end_of_a_plugin_is_off_before_the_peer_answers() {
 }
 
 #[test]
-fn a_plugin_expires_while_it_runs() {
+fn plugin_expires_while_it_runs() {
     let expiring = manifest("\"observe\"", "expires = \"2030-01-01T00:00:00Z\"", "");
     let expiring = equic_plugin::pack(&expiring, b"code", Some(&key(7))).unwrap();
     let expires = 1_893_456_000;
@@ -173,7 +173,7 @@ impl Load for Counting {
 }
 
 #[test]
-fn a_peer_has_no_more_compiled_than_it_may() {
+fn compile_limit_of_a_connection_holds() {
     let loader = Arc::new(Counting::default());
     let mut end = victim_of(taking(|config| {
         config.load = loader.clone();
@@ -197,7 +197,7 @@ fn a_peer_has_no_more_compiled_than_it_may() {
 /// bundles. The memory that remains after a connection must stay bounded, and so must the amount of
 /// code that is compiled for one connection.
 #[test]
-fn ten_thousand_whole_bundles_of_many_connections() {
+fn compile_and_cache_limits_hold_for_ten_thousand_bundles() {
     let cache = Arc::new(MemoryCache::new(20_000));
     let loader = Arc::new(Counting::default());
     let mut hashes = Vec::new();
@@ -230,7 +230,7 @@ fn ten_thousand_whole_bundles_of_many_connections() {
 
 /// If a peer disconnects in the middle of several transfers, the exchange must free everything.
 #[test]
-fn a_peer_that_leaves_in_the_middle() {
+fn connection_end_during_transfers_frees_the_exchange() {
     let (config, heard) = taking(|config| config.push = vec![push(1, 5000)]);
     let peer = crate::pair::declared(&config);
     let listener = Arc::downgrade(config.listener.as_ref().unwrap());

@@ -61,7 +61,7 @@ fn types(of: &Allotted, by: Origin) -> Vec<Vec<u64>> {
 }
 
 #[test]
-fn plugins_that_name_the_same_types_run_beside_one_another() {
+fn frame_types_of_plugins_with_equal_names_differ_on_the_wire() {
     for seed in 0..40 {
         let ((server, servers), (client, clients)) =
             (end((0..3).map(push).collect()), end((3..6).map(push).collect()));
@@ -103,7 +103,7 @@ fn plugins_that_name_the_same_types_run_beside_one_another() {
 }
 
 #[test]
-fn what_may_not_be_allotted_is_refused_before_anything_is_fetched() {
+fn frame_types_that_are_invalid_are_refused_before_the_fetch() {
     let bytes = with_frames(0);
     let with = |plugin, types: &[u64]| {
         Frame::Offer(Offer { frame_types: types.to_vec(), ..offer(plugin, &bytes) })
@@ -144,7 +144,7 @@ fn what_may_not_be_allotted_is_refused_before_anything_is_fetched() {
 }
 
 #[test]
-fn what_others_on_the_connection_have_is_not_allotted() {
+fn frame_types_in_use_on_the_connection_are_not_allotted() {
     let ((server, servers), (client, _)) = (end(Vec::new()), end(Vec::new()));
     let mut pair = Pair::new(1, 0.0, server, client);
     pair.ends[0].exchange.set_taken(vec![0x1f01, 0x1f03, 0x41]);

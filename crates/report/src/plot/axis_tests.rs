@@ -22,7 +22,7 @@ fn labels(scale: &Scale) -> Vec<&str> {
 }
 
 #[test]
-fn linear_ticks_are_round_and_share_a_prefix() {
+fn axis_linear_ticks_are_round_and_share_a_prefix() {
     let rate = linear(30.0, 11_700.0, "/s");
     assert_eq!(labels(&rate), ["0", "2", "4", "6", "8", "10", "12"]);
     assert_eq!(rate.title, "t (k/s)");
@@ -36,7 +36,7 @@ fn linear_ticks_are_round_and_share_a_prefix() {
 }
 
 #[test]
-fn logarithmic_ticks_are_decades() {
+fn axis_logarithmic_ticks_are_decades() {
     let rate = log(30.0, 11_700.0, "/s", false);
     assert_eq!(labels(&rate), ["100", "1 k", "10 k"]);
     assert_eq!(rate.title, "t (1/s, log scale)");
@@ -54,7 +54,7 @@ fn logarithmic_ticks_are_decades() {
 }
 
 #[test]
-fn zeros_lie_on_the_edge_of_a_logarithmic_axis() {
+fn axis_with_log_scale_has_zeros_on_its_edge() {
     let scale = log(12.0, 5000.0, "/s", true);
     assert_eq!(labels(&scale), ["0", "10", "100", "1 k"]);
     assert_eq!(scale.at(0.0), 400.0);
@@ -63,7 +63,7 @@ fn zeros_lie_on_the_edge_of_a_logarithmic_axis() {
 }
 
 #[test]
-fn any_extent_gives_a_few_ticks_inside_the_pixels() {
+fn axis_of_any_extent_has_a_few_ticks_inside_the_pixels() {
     let sizes = [0.0, 1e-100, 1e-12, 0.1, 0.3, 1.0, 7.0, 999.999, 1e6, 1e15, 1e99, 1e100];
     for low in sizes {
         for high in sizes.into_iter().filter(|high| *high >= low) {
@@ -90,7 +90,7 @@ fn check(scale: &Scale, what: &str) {
 }
 
 #[test]
-fn impossible_ranges_are_errors() {
+fn axis_rejects_impossible_ranges() {
     let fit = Fit {
         extent: (1.0, 2.0),
         zeros: false,

@@ -63,14 +63,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_without_fonts_is_told_which_package_to_install() {
+    fn png_error_without_fonts_names_a_package() {
         let error = choose(fontdb::Database::new()).unwrap_err();
         assert!(matches!(error, PlotError::NoFont));
         assert!(error.to_string().contains("fonts-dejavu-core"), "{error}");
     }
 
     #[test]
-    fn what_is_not_svg_is_an_error() {
+    fn png_rejects_invalid_svg() {
         let fonts = Arc::new(fontdb::Database::new());
         for bad in ["", "<svg", "<html/>"] {
             assert!(matches!(render_with(bad, 1.0, &fonts), Err(PlotError::Render(_))), "{bad}");

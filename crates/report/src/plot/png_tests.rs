@@ -27,7 +27,7 @@ mod with {
     }
 
     #[test]
-    fn a_png_has_the_size_the_colours_and_the_text() {
+    fn png_has_the_size_colours_and_text() {
         let svg = lines().size(800, 400).draw().unwrap();
         for (scale, size) in [(1.0, (800, 400)), (2.0, (1600, 800))] {
             let Some(image) = png(&svg, scale) else { return };
@@ -49,7 +49,7 @@ mod with {
     }
 
     #[test]
-    fn impossible_scales_are_errors() {
+    fn png_rejects_impossible_scales() {
         let svg = lines().draw().unwrap();
         for scale in [0.0, -1.0, 0.1, 100.0, f32::NAN, f32::INFINITY] {
             match svg.to_png(scale) {
@@ -60,7 +60,7 @@ mod with {
     }
 
     #[test]
-    fn both_files_are_written() {
+    fn png_and_svg_are_written() {
         let dir = tempfile::tempdir().unwrap();
         let svg = lines().draw().unwrap();
         if png(&svg, 1.0).is_none() {
@@ -79,7 +79,7 @@ mod with {
 
 #[cfg(not(feature = "png"))]
 #[test]
-fn without_the_feature_a_png_is_an_error_and_the_svg_is_written() {
+fn png_without_the_feature_fails_and_the_svg_is_written() {
     let dir = tempfile::tempdir().unwrap();
     let svg = lines().draw().unwrap();
     let error = svg.write_png(dir.path().join("a.png"), 1.0).unwrap_err();

@@ -53,7 +53,7 @@ fn points(path: &str) -> Vec<(f64, f64)> {
 }
 
 #[test]
-fn a_line_plot_says_what_it_shows() {
+fn plot_of_lines_has_title_names_and_units() {
     let svg = lines().draw().unwrap();
     for text in [
         "Throughput",
@@ -73,7 +73,7 @@ fn a_line_plot_says_what_it_shows() {
 }
 
 #[test]
-fn other_plots_say_what_they_show() {
+fn plot_of_ecdf_or_bars_has_title_names_and_units() {
     let ecdf = EcdfPlot::new("Durations", Axis::new("duration", "s").log())
         .sample("alone", Sample::from([0.001, 0.002].as_slice()))
         .sample("attack", Sample::default())
@@ -95,7 +95,7 @@ fn other_plots_say_what_they_show() {
 }
 
 #[test]
-fn names_cannot_break_the_document() {
+fn plot_escapes_names() {
     let hostile = "</text><script>&\"'\u{0}\u{1b}]]>\u{fffe} <!--";
     let svg =
         LinePlot::new(hostile, Axis::new(hostile, hostile), Axis::new(hostile, hostile).log())
@@ -109,7 +109,7 @@ fn names_cannot_break_the_document() {
 }
 
 #[test]
-fn impossible_sizes_are_errors() {
+fn plot_rejects_impossible_sizes() {
     for (width, height) in [(0, 0), (199, 600), (1200, 10_001)] {
         let error = lines().size(width, height).draw().unwrap_err();
         assert!(matches!(error, PlotError::Size { .. }), "{error}");
@@ -117,7 +117,7 @@ fn impossible_sizes_are_errors() {
 }
 
 #[test]
-fn nothing_to_draw_is_an_error_that_names_the_plot() {
+fn plot_without_data_is_an_error_that_names_the_plot() {
     let nan = Series::new("s", [(0.0, f64::NAN), (f64::INFINITY, 1.0)]);
     let error = LinePlot::new("Throughput", time(), rate()).series(nan).draw().unwrap_err();
     assert!(matches!(error, PlotError::Empty(_)) && error.to_string().contains("Throughput"));
@@ -138,7 +138,7 @@ fn nothing_to_draw_is_an_error_that_names_the_plot() {
 }
 
 #[test]
-fn a_point_that_is_not_finite_leaves_a_gap() {
+fn plot_has_a_gap_at_a_point_that_is_not_finite() {
     let series = [(0.0, 1.0), (1.0, 2.0), (2.0, f64::NAN), (3.0, 1.0), (4.0, 4.0), (5.0, f64::NAN)];
     let svg = LinePlot::new("T", time(), rate()).series(Series::new("s", series)).draw().unwrap();
     assert_eq!(paths(&svg)[0].matches('M').count(), 2);
@@ -146,7 +146,7 @@ fn a_point_that_is_not_finite_leaves_a_gap() {
 }
 
 #[test]
-fn lines_are_to_scale() {
+fn plot_lines_are_to_scale() {
     let series = Series::new("s", [(0.0, 0.0), (5.0, 50.0), (10.0, 100.0)]);
     let svg = LinePlot::new("T", time(), rate()).series(series).draw().unwrap();
     let at = points(&paths(&svg)[0]);
@@ -160,7 +160,7 @@ fn lines_are_to_scale() {
 }
 
 #[test]
-fn bars_are_as_long_as_their_values() {
+fn plot_bars_are_to_scale() {
     let svg = BarPlot::new("B", rate(), ["a", "b"])
         .group("g", [Bar::new(50.0).interval(Interval { low: 40.0, high: 60.0 }), Bar::new(-25.0)])
         .draw()
@@ -176,14 +176,14 @@ fn bars_are_as_long_as_their_values() {
 }
 
 #[test]
-fn a_large_distribution_stays_a_small_file() {
+fn plot_of_a_large_distribution_is_a_small_file() {
     let sample: Sample = (0..500_000).map(|i| 1e-3 + f64::from(i) * 1e-8).collect();
     let svg = EcdfPlot::new("E", time()).sample("s", sample).draw().unwrap();
     assert!(svg.as_str().len() < 200_000, "{} bytes", svg.as_str().len());
 }
 
 #[test]
-fn writes_files() {
+fn plot_is_written_to_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let svg = lines().draw().unwrap();
     svg.write_svg(dir.path().join("a.svg")).unwrap();
@@ -193,7 +193,7 @@ fn writes_files() {
 
 /// The test prints its seed. To replay a run, set EQUIC_SEED to this seed.
 #[test]
-fn random_plots_keep_inside_their_picture() {
+fn plot_of_random_data_stays_inside_its_frame() {
     let seed = std::env::var("EQUIC_SEED")
         .map_or_else(|_| rand::random(), |seed| seed.parse().expect("EQUIC_SEED is a number"));
     println!("EQUIC_SEED={seed}");

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn breaks_between_words_and_cuts_the_rest() {
+    fn text_wraps_between_words_and_cuts_the_rest() {
         let whole = wrap("attack, no gateway", 500.0, 13.0, 2);
         assert_eq!(whole, ["attack, no gateway"]);
         assert_eq!(wrap("attack, no gateway", 80.0, 13.0, 2), ["attack, no", "gateway"]);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_and_narrow_letters() {
+    fn text_width_depends_on_the_letters() {
         assert!(width("WWW", 10.0, false) > 2.0 * width("iii", 10.0, false));
         assert!(width("漢", 10.0, false) > 10.0);
         assert!(width("a", 10.0, true) > width("a", 10.0, false));

@@ -106,7 +106,7 @@ mod tests {
     const EARLY: [f64; 5] = [1.15, 0.88, 0.90, 0.74, 1.21];
 
     #[test]
-    fn hodges_and_lehmann() {
+    fn shift_and_ratio_are_hodges_lehmann_estimates() {
         let (term, early) = (Sample::from(&TERM[..]), Sample::from(&EARLY[..]));
         // In R, wilcox.test(TERM, EARLY, conf.int = TRUE) reports a difference in location of
         // 0.305.
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn ratio_interval_95_covers_the_ratio_of_skewed_values_or_is_not_shown() {
+    fn ratio_interval_95_covers_the_ratio_of_skewed_values_or_is_absent() {
         const SAMPLES: usize = 1_000;
         let mut rng = SmallRng::seed_from_u64(5);
         for size in [1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30] {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn of_pairs_covers_the_ratio_of_skewed_values_or_shows_no_interval() {
+    fn ratio_of_pairs_interval_covers_skewed_values_or_is_absent() {
         const SAMPLES: usize = 1_000;
         let mut rng = SmallRng::seed_from_u64(6);
         for size in [1, 2, 3, 4, 5, 6, 7, 8, 10, 15, 20, 30] {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_compared_within_their_round() {
+    fn ratio_of_pairs_compares_within_a_round() {
         // The machine gets slower from round to round. The ratio of the two medians is not 3, but
         // the ratio of each round is 3, except for one round.
         let pairs =
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_of_three_have_a_ratio_without_an_interval() {
+    fn ratio_of_three_values_has_no_interval() {
         let [three, four] = [3, 4].map(|n| (1..=n).map(f64::from).collect::<Sample>());
         assert_eq!(Ratio::between(&three, &three), Some(Ratio { value: 1.0, interval: None }));
         let ratio = Ratio::between(&four, &four).unwrap();

@@ -58,7 +58,7 @@ fn mean_95_covers_the_mean_of_skewed_values() {
 }
 
 #[test]
-fn mean_95_covers_shares_of_rare_events_where_it_is_shown() {
+fn mean_95_covers_shares_of_rare_events_if_present() {
     let mut rng = SmallRng::seed_from_u64(44);
     for share in [0.05, 0.1, 0.3, 0.5] {
         for size in 3..=30 {
@@ -77,7 +77,7 @@ fn mean_95_covers_shares_of_rare_events_where_it_is_shown() {
 }
 
 #[test]
-fn mean_95_of_many_values_is_that_of_t() {
+fn mean_95_of_many_values_is_the_t_interval() {
     let values: Sample = (0..1_000).map(f64::from).collect();
     let Interval { low, high } = values.mean_95().unwrap();
     // The mean is 499.5. The standard error is 288.82 / sqrt(1000) = 9.133, qt(.975, 999) is
@@ -86,7 +86,7 @@ fn mean_95_of_many_values_is_that_of_t() {
 }
 
 #[test]
-fn mean_95_reaches_further_to_the_long_side() {
+fn mean_95_is_wider_towards_the_long_tail() {
     let right: Sample = [1.0, 1.1, 1.2, 1.1, 1.0, 4.0].into_iter().collect();
     let mean = right.mean().unwrap();
     let Interval { low, high } = right.mean_95().unwrap();
@@ -97,7 +97,7 @@ fn mean_95_reaches_further_to_the_long_side() {
 }
 
 #[test]
-fn mean_95_is_absent_where_nothing_is_known_of_the_spread() {
+fn mean_95_is_absent_if_the_spread_is_unknown() {
     let none: [&[f64]; 5] = [&[], &[1.0], &[1.0, 2.0], &[0.1, 0.1, 0.1], &[0.0; 30]];
     for values in none {
         assert_eq!(Sample::from(values).mean_95(), None, "{values:?}");
@@ -106,7 +106,7 @@ fn mean_95_is_absent_where_nothing_is_known_of_the_spread() {
 }
 
 #[test]
-fn the_quantiles_of_t_continue_without_a_step() {
+fn quantile_of_t_has_no_step_after_the_table() {
     // The expected values are qt(.975, c(31, 60, 1000)) of R.
     for (freedom, expected) in [(31, 2.039_513), (60, 2.000_298), (1_000, 1.962_339)] {
         assert!((quantile_of_t(freedom) - expected).abs() < 2e-6, "{freedom}");

@@ -40,7 +40,7 @@ const POPULATIONS: [Population; 6] = [
 ];
 
 #[test]
-fn median_95_covers_the_median_of_skewed_values_or_is_not_shown() {
+fn median_95_covers_the_median_of_skewed_values_or_is_absent() {
     let mut rng = SmallRng::seed_from_u64(43);
     for (name, median, draw) in POPULATIONS {
         for size in 1..=30 {
@@ -65,7 +65,7 @@ fn median_95_covers_the_median_of_skewed_values_or_is_not_shown() {
 }
 
 #[test]
-fn median_95_has_the_ranks_of_tables() {
+fn median_95_has_the_ranks_of_published_tables() {
     // The expected values are qbinom(.025, n, .5) of R.
     for (count, expected) in
         [(5, None), (6, Some(1)), (8, Some(1)), (9, Some(2)), (20, Some(6)), (100, Some(40))]

@@ -12,7 +12,7 @@ fn check(values: &[f64], expected: f64) {
 }
 
 #[test]
-fn known_dips() {
+fn dip_statistic_of_known_samples() {
     check(&[9.0, 4.0, 5.0, 2.0, 4.5, 7.0, 5.5, 4.2], 0.0625);
     let two = [1.0, 1.01, 1.02, 1.03, 1.05, 5.0, 5.01, 5.02, 5.04, 5.06];
     check(&two, 0.246_259_351_620_947_64);
@@ -49,7 +49,7 @@ fn flagged(size: usize, rounds: u32, mut draw: impl FnMut(&mut SmallRng) -> f64)
 }
 
 #[test]
-fn one_mode_is_seldom_taken_for_two() {
+fn dip_test_seldom_flags_one_mode() {
     for size in [5, 20, 50] {
         // About 5 % of 1,000 uniform samples must have a low p-value. Three standard errors are 2.1
         // %.
@@ -65,7 +65,7 @@ fn one_mode_is_seldom_taken_for_two() {
 }
 
 #[test]
-fn two_modes_are_found() {
+fn dip_test_finds_two_modes() {
     let mut upper = false;
     let two = |rng: &mut SmallRng| {
         upper = !upper;
@@ -81,7 +81,7 @@ fn two_modes_are_found() {
 }
 
 #[test]
-fn few_values_say_nothing() {
+fn dip_test_of_few_or_equal_values_flags_nothing() {
     let three: Sample = [1.0, 1.0, 5.0].into_iter().collect();
     assert_eq!(DipTest::new(1).test(&three), None);
     assert_eq!(halves(&Sample::default()), None);

@@ -23,7 +23,7 @@ const BEFORE: [f64; 9] = [1830.0, 500.0, 1620.0, 2480.0, 1680.0, 1880.0, 1550.0,
 const AFTER: [f64; 9] = [878.0, 647.0, 598.0, 2050.0, 1060.0, 1290.0, 1060.0, 3140.0, 1290.0];
 
 #[test]
-fn small_samples_without_ties_are_exact() {
+fn mann_whitney_is_exact_for_small_samples_without_ties() {
     // The expected value is mannwhitneyu(TERM, EARLY, method="exact") of SciPy. R gives W = 35 and
     // p = 0.1272 for one side.
     let (term, early) = (sample(&TERM), sample(&EARLY));
@@ -61,7 +61,7 @@ fn permuted(first: &[f64], second: &[f64]) -> f64 {
 }
 
 #[test]
-fn small_samples_with_ties_are_exact() {
+fn mann_whitney_is_exact_for_small_samples_with_ties() {
     let first = [1.0, 2.0, 2.0, 3.0, 3.0, 3.0, 4.0, 5.0];
     let second = [2.0, 3.0, 4.0, 4.0, 5.0, 6.0, 6.0, 7.0, 8.0];
     let p = permuted(&first, &second);
@@ -74,7 +74,7 @@ fn small_samples_with_ties_are_exact() {
 }
 
 #[test]
-fn few_values_have_a_least_p_value() {
+fn rank_tests_of_few_values_have_a_least_p_value() {
     for (m, n) in [(1_u32, 1_u32), (3, 3), (4, 4), (2, 8), (5, 3), (20, 20)] {
         let low: Sample = (0..m).map(f64::from).collect();
         let high: Sample = (0..n).map(|i| 100.0 + f64::from(i)).collect();
@@ -92,7 +92,7 @@ fn few_values_have_a_least_p_value() {
 }
 
 #[test]
-fn critical_values_are_those_of_the_tables() {
+fn mann_whitney_critical_values_match_published_tables() {
     // The expected values are qwilcox(.025, m, n) of R.
     for (m, n, expected) in [
         (3, 3, None),
@@ -109,7 +109,7 @@ fn critical_values_are_those_of_the_tables() {
 }
 
 #[test]
-fn large_samples_are_normal() {
+fn mann_whitney_of_large_samples_uses_the_normal_distribution() {
     // From 50 values on, the p-value is an approximation, which must hardly differ from the exact
     // value.
     let fast: Sample = (0..50).map(f64::from).collect();
@@ -123,7 +123,7 @@ fn large_samples_are_normal() {
 }
 
 #[test]
-fn pairs() {
+fn signed_rank_of_pairs_has_known_p_values() {
     let differences: Vec<f64> = BEFORE.iter().zip(AFTER).map(|(a, b)| a - b).collect();
     // In R, wilcox.test(x, y, paired = TRUE) gives V = 40 and p = 0.03906.
     check(signed_rank(&differences), 40.0, 0.039_062_5, true);
@@ -139,7 +139,7 @@ fn pairs() {
 }
 
 #[test]
-fn nothing_has_no_test() {
+fn rank_tests_of_empty_samples_have_no_result() {
     let (none, some) = (sample(&[]), sample(&[1.0]));
     assert_eq!(mann_whitney(&none, &some), None);
     assert_eq!(mann_whitney(&some, &none), None);
@@ -150,7 +150,7 @@ fn nothing_has_no_test() {
 }
 
 #[test]
-fn many_tests_are_corrected() {
+fn holm_correction_has_known_values() {
     // The expected values are p.adjust(c(0.01, 0.04, 0.03, 0.5), "holm") of R.
     let adjusted = holm(&[0.01, 0.04, 0.03, 0.5]);
     for (one, expected) in adjusted.iter().zip([0.04, 0.09, 0.09, 0.5]) {

@@ -393,7 +393,7 @@ mod tests {
     "#;
 
     #[test]
-    fn every_combination_is_a_cell() {
+    fn grid_has_a_cell_for_every_combination() {
         let grid = Grid::parse(GRID).unwrap_or_else(|error| panic!("{error}"));
         let names: Vec<&str> = grid.axes().iter().map(|axis| axis.name.as_str()).collect();
         assert_eq!(names, ["network.link.rate", "arm", "network.link.mtu"]);
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_a_cell_are_those_that_it_writes() {
+    fn grid_cell_has_the_keys_that_its_text_sets() {
         let grid = Grid::parse(GRID).unwrap_or_else(|error| panic!("{error}"));
         let written = grid.written([0, 11]);
         let key = |cell: usize, key: &str| written[cell].get(key).map(String::as_str);
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_names_one_of_several_flows() {
+    fn grid_key_selects_a_flow_by_its_number() {
         let two = GRID.replace(
             "[grid]",
             "[[flow]]\nname = \"second\"\nsize = \"10 KB\"\n[grid]\n\"flow.2.controller\" = [\"bbr\"]",
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_by_line_and_cell() {
+    fn grid_errors_name_line_and_cell() {
         let told = |text: &str| Grid::parse(text).unwrap_err().to_string();
         let small = told(&GRID.replace("1300, ", "1000, "));
         assert!(

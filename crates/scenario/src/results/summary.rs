@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_index_of_fairness() {
+    fn jain_index_of_known_rates() {
         assert_eq!(jain(&[5.0, 5.0, 5.0]), Some(1.0));
         assert_eq!(jain(&[7.0, 0.0, 0.0, 0.0]), Some(0.25));
         assert_eq!(jain(&[0.0, 0.0]), None);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mean_has_its_interval_around_it() {
+    fn figure_mean_has_an_interval_around_it() {
         let figure = Figure::of([1.0, 2.0, 3.0, 4.0]).unwrap();
         let interval = figure.interval.unwrap();
         assert_eq!((figure.count, figure.mean), (4, 2.5));

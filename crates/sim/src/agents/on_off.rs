@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn it_sends_at_its_rate_while_it_is_on() {
+    fn on_off_sends_at_its_rate_while_it_is_on() {
         // 1,200 bytes per millisecond, so one datagram per millisecond.
         let steady = OnOffConfig::steady(9_600_000);
         let sent = moments(agent(steady), Time::from_secs(3));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn times_by_chance_have_their_mean() {
+    fn on_off_random_periods_have_their_mean() {
         let on = Period::Exponential(Duration::from_millis(100));
         let off = Period::Exponential(Duration::from_millis(300));
         let config = OnOffConfig { on, off, ..OnOffConfig::steady(9_600_000) };
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused() {
+    fn on_off_rejects_invalid_settings() {
         let to = Address { node: NodeId(1), port: 1 };
         let good = OnOffConfig::steady(1_000);
         for (config, error) in [

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_come_by_poisson_and_send_all_they_have() {
+    fn short_flows_arrive_as_a_poisson_process_and_complete() {
         let (agent, flows) = play(agent(config(SizeDistribution::Constant(10_500))).unwrap());
         assert_eq!(agent.begun() as usize, flows.len());
         // The expected number is 5,000. The limits are four standard deviations away.
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_as_asked_for() {
+    fn short_flows_have_the_configured_sizes() {
         let sizes = |sizes: SizeDistribution| {
             let mut rng = Xoshiro256PlusPlus::from_seed([9; 32]);
             let mut sizes: Vec<u64> = (0..100_000).map(|_| sizes.draw(&mut rng)).collect();
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_are_under_way() {
+    fn short_flows_in_progress_are_limited() {
         // Each flow takes a second, and 50 flows begin per second.
         let mut config = config(SizeDistribution::Constant(1_250_000));
         config.most = 10;
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused() {
+    fn short_flows_reject_invalid_settings() {
         use SizeDistribution::{Constant, Exponential, Pareto, Table};
         for sizes in [
             Constant(0),

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn it_plays_stalls_and_goes_on() {
+    fn playout_plays_stalls_and_resumes() {
         let video = Video {
             rate: 1_000_000,
             segment: seconds(2),

@@ -77,7 +77,7 @@ fn direction() -> Direction {
 }
 
 #[test]
-fn packets_leave_one_after_the_other_and_arrive_in_order() {
+fn port_sends_packets_one_after_the_other() {
     let mut line = Line::new(&direction());
     line.offer(0, 1, 1_250);
     line.offer(0, 2, 625);
@@ -87,14 +87,14 @@ fn packets_leave_one_after_the_other_and_arrive_in_order() {
 }
 
 #[test]
-fn frames_count() {
+fn port_rate_includes_framing() {
     let mut line = Line::new(&Direction { framing: Framing::EthernetLine, ..direction() });
     line.offer(0, 1, 1_212);
     assert_eq!(line.arrivals(), [(51 * MS, 1)]);
 }
 
 #[test]
-fn the_queue_is_what_waits_beside_the_packet_that_is_sent() {
+fn port_queue_excludes_the_packet_in_transmission() {
     let mut line = Line::new(&direction().queue(Queue::DropTail(Limit::Packets(2))));
     (1..=5).for_each(|label| line.offer(0, label, 1_250));
     assert_eq!(line.arrivals(), [(51 * MS, 1), (52 * MS, 2), (53 * MS, 3)]);
@@ -104,7 +104,7 @@ fn the_queue_is_what_waits_beside_the_packet_that_is_sent() {
 }
 
 #[test]
-fn what_is_larger_than_the_mtu_does_not_go() {
+fn port_drops_packets_above_the_mtu() {
     let mut line = Line::new(&direction());
     line.offer(0, 1, 1_501);
     line.offer(0, 2, 1_500);
@@ -114,7 +114,7 @@ fn what_is_larger_than_the_mtu_does_not_go() {
 }
 
 #[test]
-fn a_lost_packet_has_taken_its_time() {
+fn port_spends_transmission_time_on_a_lost_packet() {
     let mut lossy = direction();
     lossy.wire.drop_list = vec![1];
     let mut line = Line::new(&lossy);
@@ -125,7 +125,7 @@ fn a_lost_packet_has_taken_its_time() {
 }
 
 #[test]
-fn bit_errors_count_frames() {
+fn port_bit_errors_apply_to_whole_frames() {
     let lost = |framing| {
         let mut lossy = Direction { framing, ..direction() };
         lossy.wire.loss = Loss::BitErrors(1e-4);
@@ -142,7 +142,7 @@ fn bit_errors_count_frames() {
 }
 
 #[test]
-fn jitter_and_reordering_change_the_order_and_lose_nothing() {
+fn port_jitter_and_reordering_lose_no_packet() {
     let mut late = direction();
     late.wire.jitter = Duration::from_millis(20);
     late.wire.duplicate = Chance::percent(10.0);
@@ -171,7 +171,7 @@ fn jitter_and_reordering_change_the_order_and_lose_nothing() {
 /// A packet that is corrupted outside of its stored payload must be lost, because the receiver's
 /// checksum would detect the error.
 #[test]
-fn corruption_changes_payload_or_loses_the_packet() {
+fn port_corruption_changes_the_payload_or_loses_the_packet() {
     let mut bad = direction();
     bad.wire.corrupt = Chance::percent(100.0);
     let mut line = Line::new(&bad);
@@ -193,7 +193,7 @@ fn corruption_changes_payload_or_loses_the_packet() {
 
 /// The TCP checksum covers the whole segment, so every corrupted segment must be lost.
 #[test]
-fn a_corrupted_segment_is_lost() {
+fn port_corruption_loses_a_tcp_segment() {
     let mut bad = direction();
     bad.wire.corrupt = Chance::percent(100.0);
     let mut line = Line::new(&bad);
@@ -203,7 +203,7 @@ fn a_corrupted_segment_is_lost() {
 }
 
 #[test]
-fn a_trace_is_a_rate() {
+fn port_rate_may_be_a_trace() {
     let trace = Arc::new(Trace::parse(b"10\n20\n20\n").unwrap());
     let mut line = Line::new(&Direction { rate: Rate::Trace(trace), ..direction() });
     (1..=3).for_each(|label| line.offer(0, label, 1_500));
@@ -213,7 +213,7 @@ fn a_trace_is_a_rate() {
 }
 
 #[test]
-fn buffers_are_used_again() {
+fn port_reuses_buffers() {
     let mut line = Line::new(&direction());
     for round in 0..100 {
         line.offer(round * 100 * MS, 1, 1_250);
@@ -228,7 +228,7 @@ fn buffers_are_used_again() {
 /// The fast path skips the queue and the link model if they have no effect. The result must be the
 /// same as without it.
 #[test]
-fn the_short_way_is_no_other() {
+fn port_fast_path_gives_the_same_result() {
     let plain = direction();
     // An empty list of packets to lose has no effect, but makes the port use the link model.
     let mut asked = plain.clone();

@@ -56,7 +56,7 @@ mod tests {
     use crate::queue::testing::{At, packet};
 
     #[test]
-    fn drop_tail_takes_what_its_limit_says_and_keeps_the_order() {
+    fn drop_tail_keeps_its_limit_and_the_order() {
         for (limit, fit) in [
             (Limit::Packets(5), 5),
             (Limit::Bytes(5_000), 5),

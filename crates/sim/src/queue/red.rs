@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_curve_is_the_papers() {
+    fn red_probability_follows_the_paper() {
         let red = Red { max_threshold: 25.0, ecn: true, ..Red::default() };
         // Between 5 and 25 packets, the probability rises from 0 to 0.1.
         for (length, probability) in [(0, 0.0), (4, 0.0), (10, 0.025), (15, 0.05), (20, 0.075)] {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_evenly_apart() {
+    fn red_marks_are_evenly_spaced() {
         let red = Red { weight: 1.0, max_probability: 0.1, max_threshold: 15.0, ..Red::default() };
         let mut queue = RedQueue::new(red, 1e6, 3);
         queue.average = 10.0;
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_average_follows_with_its_weight_and_decays_while_idle() {
+    fn red_average_follows_its_weight_and_decays_while_idle() {
         let mut queue = At::new(&Queue::Red(Red { weight: 0.25, ..Red::default() }), 8e6);
         for label in 0..5 {
             queue.enqueue(0, packet(label, 1_000));
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_marked_is_dropped() {
+    fn red_drops_packets_without_ecn() {
         let red = Red { weight: 1.0, max_probability: 1.0, ecn: true, ..Red::default() };
         let mut queue = At::new(&Queue::Red(red), 1e6);
         for label in 0..200 {
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused() {
+    fn red_rejects_invalid_settings() {
         let red = Red::default();
         assert_eq!(red.check(), Ok(()));
         for wrong in [

@@ -34,7 +34,7 @@ fn steady(rate: u64) -> OnOffConfig {
 }
 
 #[test]
-fn what_is_sent_arrives_over_all_links_in_time() {
+fn simulation_delivers_packets_over_all_links_in_time() {
     let named = dumbbell(3, narrow());
     let bottleneck = named.bottlenecks[0];
     let mut run = Simulation::new(named.topology, 1).unwrap();
@@ -60,7 +60,7 @@ fn what_is_sent_arrives_over_all_links_in_time() {
 }
 
 #[test]
-fn a_narrow_link_carries_its_rate_and_drops_the_rest() {
+fn simulation_bottleneck_carries_its_rate_and_drops_the_rest() {
     let mut named = simple(narrow().queue(Queue::DropTail(Limit::Packets(20))));
     let bottleneck = named.bottlenecks[0];
     named.topology.direction_mut(bottleneck.there()).framing = crate::Framing::Ppp;
@@ -86,7 +86,7 @@ fn a_narrow_link_carries_its_rate_and_drops_the_rest() {
 }
 
 #[test]
-fn recording_changes_nothing() {
+fn simulation_is_not_changed_by_recording() {
     let play = |records: bool| {
         let named = dumbbell(2, narrow().loss_percent(5.0));
         let mut run = Simulation::new(named.topology, 7).unwrap();
@@ -105,7 +105,7 @@ fn recording_changes_nothing() {
 }
 
 #[test]
-fn each_link_of_a_parking_lot_is_shared() {
+fn simulation_shares_each_link_of_a_parking_lot() {
     let fair = narrow().queue(Queue::FqCoDel(FqCoDel::default()));
     let named = parking_lot(&[fair.clone(), fair]);
     let mut run = Simulation::new(named.topology, 1).unwrap();
@@ -156,7 +156,7 @@ impl Agent for Both {
 }
 
 #[test]
-fn two_paths_are_two() {
+fn simulation_routes_two_paths_by_interface() {
     let slow = Direction::new(10_000_000, 100 * MS);
     let named = two_path(narrow(), slow);
     let mut run = Simulation::new(named.topology, 1).unwrap();
@@ -177,7 +177,7 @@ fn two_paths_are_two() {
 }
 
 #[test]
-fn scenarios_that_cannot_be_are_refused_before_they_run() {
+fn simulation_rejects_invalid_topologies_and_flows() {
     let mut topology = Topology::new();
     let [one, two] = [topology.host("one"), topology.host("two")];
     let middle = topology.host("middle");
@@ -234,7 +234,7 @@ impl Agent for Endless {
 }
 
 #[test]
-fn time_that_stands_still_is_an_error() {
+fn simulation_reports_an_agent_that_stops_time() {
     let stuck = |agent: fn(Address, FlowId) -> Box<dyn Agent>| {
         let named = simple(narrow());
         let mut run = Simulation::new(named.topology, 1).unwrap();
@@ -249,7 +249,7 @@ fn time_that_stands_still_is_an_error() {
 }
 
 #[test]
-fn a_run_can_be_continued_and_ends_at_its_limit() {
+fn simulation_can_be_continued_after_its_limit() {
     let play = |stops: &[u64]| {
         let named = simple(narrow().loss_percent(10.0));
         let mut run = Simulation::new(named.topology, 3).unwrap();
@@ -267,7 +267,7 @@ fn a_run_can_be_continued_and_ends_at_its_limit() {
 
 /// A replaced agent must not be called again, and the run must not wait for it.
 #[test]
-fn an_agent_can_be_replaced() {
+fn simulation_agent_can_be_replaced() {
     struct Working;
     impl Agent for Working {
         fn on_datagram(&mut self, _: Time, _: Datagram<'_>) {}
@@ -311,7 +311,7 @@ impl Agent for Segment {
 }
 
 #[test]
-fn segments_count_as_on_the_wire() {
+fn simulation_counts_headers_of_tcp_segments() {
     let mut named = simple(narrow());
     named.topology.ip = crate::IpVersion::V6;
     let mut run = Simulation::new(named.topology, 1).unwrap();
@@ -374,7 +374,7 @@ fn busy(seed: u64, queue: Queue) -> Simulation {
 /// The digests must stay the same in future versions, so that old runs can be replayed from their
 /// seeds.
 #[test]
-fn the_seed_decides_under_every_queue() {
+fn simulation_digest_depends_on_the_seed_under_every_queue() {
     for (queue, expected) in [
         (Queue::DropTail(Limit::Bytes(30_000)), 0xf075_a63d_af99_0c8d),
         (Queue::Red(Red { ecn: true, weight: 0.02, ..Red::default() }), 0xe268_134e_c049_def1),

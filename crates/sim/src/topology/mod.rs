@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contradictions_are_said_by_name() {
+    fn topology_errors_name_the_nodes() {
         let good = || Direction::new(1_000_000, Duration::ZERO);
         let (mut topology, mut other) = (Topology::new(), Topology::new());
         let [one, two] = [topology.host("one"), topology.host("two")];

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_go_over_the_narrow_links() {
+    fn topology_pairs_cross_the_bottlenecks() {
         assert_eq!(crossed(&simple(narrow())), [1]);
         assert_eq!(crossed(&dumbbell(5, narrow())), [1; 5]);
         assert_eq!(crossed(&parking_lot(&[narrow(), narrow(), narrow()])), [3, 1, 1, 1]);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn access_is_that_of_the_thesis() {
+    fn topology_dumbbell_has_the_access_links_of_the_thesis() {
         let named = dumbbell(1, narrow());
         let access = &named.topology.edges[1].directions[0];
         assert_eq!((access.rate.mean(), access.wire.delay), (1e9, Duration::from_millis(10)));

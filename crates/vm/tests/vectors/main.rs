@@ -100,57 +100,57 @@ fn play(vectors: &[Vector]) {
 }
 
 #[test]
-fn arithmetic_of_64_bits() {
+fn vectors_of_64_bit_arithmetic() {
     play(&registers::arithmetic64());
 }
 
 #[test]
-fn arithmetic_of_32_bits() {
+fn vectors_of_32_bit_arithmetic() {
     play(&registers::arithmetic32());
 }
 
 #[test]
-fn negation_and_byte_swaps() {
+fn vectors_of_negation_and_byte_swaps() {
     play(&registers::unary());
 }
 
 #[test]
-fn moves_with_sign_extension() {
+fn vectors_of_moves_with_sign_extension() {
     play(&registers::extend());
 }
 
 #[test]
-fn jumps_of_64_bits() {
+fn vectors_of_64_bit_jumps() {
     play(&registers::jumps64());
 }
 
 #[test]
-fn jumps_of_32_bits() {
+fn vectors_of_32_bit_jumps() {
     play(&registers::jumps32());
 }
 
 #[test]
-fn loads() {
+fn vectors_of_loads() {
     play(&memory::loads());
 }
 
 #[test]
-fn stores() {
+fn vectors_of_stores() {
     play(&memory::stores());
 }
 
 #[test]
-fn atomic_operations() {
+fn vectors_of_atomic_operations() {
     play(&memory::atomic());
 }
 
 #[test]
-fn compare_and_exchange() {
+fn vectors_of_compare_and_exchange() {
     play(&memory::compare_exchange());
 }
 
 #[test]
-fn whole_programs() {
+fn vectors_of_whole_programs() {
     play(&programs::programs());
 }
 
@@ -184,7 +184,7 @@ fn accepted(slot: [u8; 8], helpers: &Arc<Helpers<()>>) -> bool {
 }
 
 #[test]
-fn every_instruction_that_is_accepted_is_in_a_row() {
+fn vectors_cover_every_accepted_instruction() {
     let all = [
         registers::arithmetic64(),
         registers::arithmetic32(),

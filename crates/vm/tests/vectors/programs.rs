@@ -336,7 +336,7 @@ const PROGRAMS: &[(&str, &str, u64)] = &[
 /// executed.
 fn far() -> Vec<(String, String, u64)> {
     let filler = |slots: usize| "mov r0, -1\n".repeat(slots);
-    let there_and_back = |name: &str, there: &str, slots: usize, back: &str| {
+    let forward_and_back = |name: &str, there: &str, slots: usize, back: &str| {
         let text = format!(
             "{there} first\nexit\nsecond:\nmul r0, 10\nexit\n{}first:\nmov r0, 4\n{back} second\nexit",
             filler(slots)
@@ -344,9 +344,9 @@ fn far() -> Vec<(String, String, u64)> {
         (name.to_owned(), text, 40)
     };
     vec![
-        there_and_back("ja, +32767 and -32768", "ja", 32_764, "ja"),
-        there_and_back("jne, +32767 and -32768", "jne r1, 0,", 32_764, "jeq32 r1, 1,"),
-        there_and_back("ja32, 40,003 there and 40,004 back", "ja32", 40_000, "ja32"),
+        forward_and_back("ja, +32767 and -32768", "ja", 32_764, "ja"),
+        forward_and_back("jne, +32767 and -32768", "jne r1, 0,", 32_764, "jeq32 r1, 1,"),
+        forward_and_back("ja32, 40,003 there and 40,004 back", "ja32", 40_000, "ja32"),
     ]
 }
 

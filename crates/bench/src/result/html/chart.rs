@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axes_have_round_ticks() {
+    fn chart_axis_has_round_ticks() {
         let axis = Axis::from_zero(6.3, 100.0, 600.0);
         assert_eq!(axis.ticks(), [0.0, 2.0, 4.0, 6.0, 8.0]);
         assert_eq!((axis.at(0.0), axis.at(8.0)), (100.0, 600.0));

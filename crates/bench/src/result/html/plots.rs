@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plots_have_names_of_their_own_and_plain_styles() {
+    fn plots_have_unique_file_names_and_no_css_variables() {
         let one = figure(860.0, 120.0, "a/b: <box> plots", "Said.", "<line class=\"grid\"/>");
         let page = format!("<p>&lt;svg role=</p>{one}{one}");
         let plots = plots(&page);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn plots_never_leave_their_folder() {
+    fn plots_have_file_names_without_separators() {
         for (label, name) in [
             ("../../etc/passwd", "etc-passwd"),
             ("", "plot"),

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_markup() {
+    fn html_text_is_escaped() {
         let hostile = "</script><b a='1' c=\"2\">&\u{1b}[2J\u{202e}";
         assert_eq!(
             esc(hostile),
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_can_be_pasted() {
+    fn html_shell_words_are_quoted() {
         assert_eq!(shell("--impl=a,b"), "--impl=a,b");
         assert_eq!(shell("it's $HOME"), "'it'\\''s $HOME'");
         assert_eq!(shell(""), "''");

@@ -23,7 +23,7 @@ const PROGRAM: &str = "/opt/bench (1)/bench-quinn";
 const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
 
 #[test]
-fn what_the_kernel_does_for_packets_is_packet_io() {
+fn profile_part_of_kernel_packet_work_is_packet_io() {
     let call = [
         ("rep_movs_alternative", KERNEL),
         ("_copy_to_iter", KERNEL),
@@ -53,7 +53,7 @@ fn what_the_kernel_does_for_packets_is_packet_io() {
 }
 
 #[test]
-fn ciphers_of_all_libraries_are_crypto() {
+fn profile_part_of_ciphers_of_all_libraries_is_crypto() {
     for name in [
         "ring_core_0_17_14__aes_gcm_dec_update_vaes_avx2",
         "ring::aead::aes_gcm::seal",
@@ -84,7 +84,7 @@ fn ciphers_of_all_libraries_are_crypto() {
 }
 
 #[test]
-fn the_rest_of_a_program_is_the_protocol() {
+fn profile_part_of_other_program_code_is_protocol() {
     for name in [
         "quinn_proto::connection::Connection::poll_transmit",
         "<quinn_proto::crypto::rustls::PacketKey as core::fmt::Debug>::fmt",
@@ -115,7 +115,7 @@ fn grouped(frames: &[(&str, &str)]) -> Group {
 }
 
 #[test]
-fn ciphers_are_told_apart_by_who_called_them() {
+fn profile_group_of_a_cipher_depends_on_its_caller() {
     let seal = [
         ("aes_gcm_encrypt_avx512", PROGRAM),
         ("aws_lc_0_47_0_EVP_AEAD_CTX_seal_scatter", PROGRAM),
@@ -132,7 +132,7 @@ fn ciphers_are_told_apart_by_who_called_them() {
 }
 
 #[test]
-fn the_kernel_is_told_apart_by_the_call() {
+fn profile_group_of_kernel_work_depends_on_the_system_call() {
     let call = ("__x64_sys_sendmsg", KERNEL);
     assert_eq!(grouped(&[("_copy_from_iter", KERNEL), call]), Group::Send);
     let deliver = [("udp_queue_rcv_skb", KERNEL), ("__napi_poll", KERNEL), call];
@@ -148,7 +148,7 @@ fn the_kernel_is_told_apart_by_the_call() {
 }
 
 #[test]
-fn our_own_work_is_told_apart_by_modules() {
+fn profile_group_of_equic_code_depends_on_the_module() {
     let under = |innermost: &'static str, caller: &'static str| {
         grouped(&[(innermost, PROGRAM), (caller, PROGRAM), ("tokio::runtime::task", PROGRAM)])
     };
@@ -173,7 +173,7 @@ fn our_own_work_is_told_apart_by_modules() {
 }
 
 #[test]
-fn samples_that_were_recorded_are_what_they_were() {
+fn profile_classifies_recorded_samples() {
     let stacks = parse(include_str!("recorded.txt"));
     let parts: Vec<Part> = stacks.iter().map(classify).collect();
     let expected = [
@@ -203,7 +203,7 @@ fn samples_that_were_recorded_are_what_they_were() {
 }
 
 #[test]
-fn text_that_is_cut_or_strange_is_read_as_far_as_it_goes() {
+fn profile_parses_truncated_and_unusual_perf_output() {
     let text = "# ========\nPIPE 1 thread 1200/1201 27676.485741: cpu-clock: \n\
                 \tffffffff816109c1 vma_expand+0x1d ([kernel.kallsyms])\n\
                 \t           20ca3 operator new(unsigned long) (/usr/lib/libstdc++.so.6 (deleted))\n\
@@ -224,7 +224,7 @@ fn text_that_is_cut_or_strange_is_read_as_far_as_it_goes() {
 }
 
 #[test]
-fn samples_become_a_picture() {
+fn profile_flamegraph_is_drawn_from_samples() {
     let mut text = String::new();
     for _ in 0..3 {
         text += &sample(&[("<b>&", PROGRAM), ("main", PROGRAM)]);
@@ -245,7 +245,7 @@ fn samples_become_a_picture() {
 }
 
 #[test]
-fn commands_are_perf_s() {
+fn profile_commands_are_those_of_perf() {
     let record = record_words(42, "a.data", "fifo:b,c", Chains::Dwarf).join(" ");
     let expected = "perf record -q -e cpu-clock -F 997 --call-graph dwarf,8192 --max-size 256M -D -1 \
                     --control fifo:b,c -p 42 -o a.data";
@@ -255,7 +255,7 @@ fn commands_are_perf_s() {
 }
 
 #[test]
-fn programs_of_go_have_frame_pointers() {
+fn profile_uses_frame_pointers_for_go_programs() {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, bytes: &[u8]| {
         std::fs::write(dir.path().join(name), bytes).unwrap();

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn goodput_is_of_what_ended_meanwhile() {
+    fn goodput_counts_requests_that_ended_in_the_window() {
         let sample = |start_ms: f64, duration_ms: f64, outcome: Outcome| Sample {
             start_ms,
             duration_ms,

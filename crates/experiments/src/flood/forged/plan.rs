@@ -261,7 +261,7 @@ mod tests {
     use super::FORGED;
 
     #[test]
-    fn forged_addresses_are_ten_million_and_none_of_the_lab() {
+    fn forged_addresses_are_ten_million_outside_the_lab() {
         let prefixes = FORGED.map(|prefix| prefix.parse::<IpNet>().unwrap());
         let lab = IpNet::V4(equic_lab::plan::ipv4_range());
         for (at, prefix) in prefixes.iter().enumerate() {

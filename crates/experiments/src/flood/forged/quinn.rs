@@ -133,7 +133,7 @@ mod tests {
     use super::{MOST, bytes_of};
 
     #[test]
-    fn only_so_many_bytes_are_answered() {
+    fn quinn_server_limits_the_requested_bytes() {
         assert_eq!(bytes_of("/bytes/10000"), Some(10_000));
         assert_eq!(bytes_of(&format!("/bytes/{}", MOST + 1)), None);
         assert_eq!((bytes_of("/bytes/-1"), bytes_of("/health")), (None, None));

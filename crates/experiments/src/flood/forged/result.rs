@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn newcomers_are_a_share_and_connections_a_ratio_to_the_baseline_of_their_round() {
+    fn flood_result_has_newcomer_share_and_ratio_to_baseline() {
         let mut cells = Vec::new();
         for (round, speed) in [4e6, 2e6, 1e6, 5e5, 2.5e5, 1e5, 5e4].into_iter().enumerate() {
             cells.push(cell(round, Arm::Elsewhere, 100, speed));

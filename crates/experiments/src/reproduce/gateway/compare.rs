@@ -383,7 +383,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verdicts() {
+    fn verdict_follows_the_interval() {
         let of = |low, high, count| Estimate {
             median: f64::midpoint(low, high),
             interval: (count >= FEWEST).then_some(Interval { low, high }),
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn estimates_of_few_values_have_no_interval() {
+    fn estimate_of_few_values_has_no_interval() {
         let values = [1.0, 5.0, 3.0, 2.0, 4.0, 6.0];
         let interval = Some(Interval { low: 1.0, high: 6.0 });
         assert_eq!(estimate(&values), Some(Estimate { median: 3.5, interval, count: 6 }));

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_are_whole() {
+    fn windows_have_full_length() {
         let events = [0.1, 0.2, 0.6, 1.1, 1.4];
         assert_eq!(windows(&events, 0.0, 1.3, 0.5), [(0.25, 4.0), (0.75, 2.0)]);
         assert_eq!(windows(&events, 0.0, 0.3 / 0.1 * 0.1, 0.1).len(), 3);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_harmonic_mean_of_known_rates() {
+    fn harmonic_mean_of_known_rates() {
         // 60 km at 20 km/h and 60 km at 60 km/h have a mean speed of 30 km/h.
         assert_eq!(harmonic_mean(&[20.0, 60.0]), Some(30.0));
         assert_eq!(harmonic_mean(&[4.0, 4.0, 4.0]), Some(4.0));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_came_is_later_than_all() {
+    fn median_treats_a_missing_value_as_the_largest() {
         assert_eq!(median_with_never(&[Some(3.0), None, Some(1.0)]), Some(3.0));
         assert_eq!(median_with_never(&[None, None, Some(1.0)]), None);
         assert_eq!(median_with_never(&[Some(1.0), None]), None);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_of_pairs() {
+    fn changes_are_computed_for_each_pair() {
         let pairs = [(Some(10.0), Some(15.0)), (Some(4.0), Some(1.0)), (None, Some(1.0))];
         assert_eq!(changes(pairs), [0.5, -0.75]);
         assert_eq!(changes([(Some(0.0), Some(1.0))]), Vec::<f64>::new());

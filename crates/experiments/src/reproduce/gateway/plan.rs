@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_the_papers_or_scaled_by_one_factor() {
+    fn plan_times_are_those_of_the_paper_or_scaled() {
         let slow = given().pace(400.0);
         assert_eq!((slow.scale, slow.start_s, slow.window_s), (1.0, 30.0, 5.0));
         assert_eq!((slow.idle_timeout_ms, slow.attack_s), (30_000, 80.0));
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn fast_machines_make_more_requests() {
+    fn plan_has_more_requests_on_fast_machines() {
         let plan = ExperimentPlan::new(&Args::default(), 1).unwrap();
         let slow = plan.clone().pace(40.0);
         assert_eq!((slow.requests_per_client, slow.calm_s), (1000, 40.0));
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stronger_attack_takes_as_long() {
+    fn plan_of_a_stronger_attack_takes_as_long() {
         let paced = given().pace(30.0);
         let (rate, attack_s) = (paced.rate_per_parallel_client, paced.attack_s);
         let strong = paced.attacked(8);

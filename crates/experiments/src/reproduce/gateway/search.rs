@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_attack_doubles_until_half_is_lost_in_every_trial() {
+    fn search_doubles_the_attack_until_every_trial_loses_half() {
         // The two trials of each step keep these shares of the throughput: 80 and 60 %, then 40 and
         // 55 %, then 45 and 50 %.
         let left = [(1, [80.0, 60.0]), (2, [40.0, 55.0]), (4, [45.0, 50.0]), (8, [1.0, 1.0])];
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_hold_the_longest_silence_twice_and_the_attack_some_of_them() {
+    fn search_window_covers_the_longest_silence_twice() {
         let plan = ExperimentPlan::new(&Args::default(), 1).unwrap().pace(30.0);
         assert!((plan.window_s - 1.0).abs() < 1e-9 && (plan.attack_s - 16.0).abs() < 1e-9);
         let of = |silences: &[f64]| {

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_a_command_that_bench_run_understands() {
+    fn highway_part_is_a_valid_bench_run_command() {
         let settings = Settings {
             runs: 3,
             bytes: 1000,

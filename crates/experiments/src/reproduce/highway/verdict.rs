@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_help_all_some_or_none() {
+    fn highway_verdict_on_buffers_counts_those_that_gain() {
         let (more, same, less) =
             (change(1.2, 1.3, 1.4), change(0.9, 1.05, 1.2), change(0.5, 0.6, 0.7));
         let ask = |changes: &[(&str, Change)]| buffers(changes).unwrap();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn tcp_has_to_lose_more_beyond_the_intervals() {
+    fn highway_verdict_on_tcp_needs_intervals_apart() {
         let tcp = ("tcp", change(0.2, 0.25, 0.3));
         let ask = |changes: &[(&str, Change)]| more_than("X", changes).unwrap();
         let apart = ask(&[tcp, ("a", change(0.7, 0.8, 0.9)), ("b", change(0.4, 0.5, 0.6))]);

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_hold_against_the_defaults_of_the_time_alone() {
+    fn claim_on_errors_holds_only_with_ns3_defaults() {
         let mut rows = Vec::new();
         for (arm, seconds) in [(QUIC, 1.0), (CUBIC, 1.1), (GOOGLE, 1.0), ("ns-3 NewReno", 9.0)] {
             rows.push(row(arm, "1 MB", "1 %", seconds));
@@ -371,7 +371,7 @@ mod tests {
     /// Checks the wording for the setting that is named after the paper. The paper used Linux' TCP,
     /// not that of ns-3, so both comparisons use today's TCP.
     #[test]
-    fn the_setting_of_imc17_is_not_about_the_defaults_of_ns3() {
+    fn claim_on_imc17_compares_with_todays_tcp() {
         let shared = |arm: &str, share: f64| {
             let mut row = row(arm, "-", "0 %", 1.0);
             row.point.insert("network.link.queue".to_owned(), "30 KB".to_owned());
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn faster_means_faster_than_everybody_beyond_the_intervals() {
+    fn claim_on_speed_needs_intervals_apart_from_all_others() {
         let mut rows = Vec::new();
         for (size, bbr) in [("100 KB", 3.0), ("1 MB", 1.01)] {
             rows.push(row(QUIC, size, "0 %", 1.0));

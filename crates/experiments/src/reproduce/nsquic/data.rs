@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_become_rows_of_cells() {
+    fn nsquic_data_groups_connections_into_rows_of_cells() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rows.csv");
         let text = "arm,flow.size,cell,seed,flow,copy,completion_s,goodput_bit_s\n\

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_size_keeps_values_that_there_are() {
+    fn nsquic_scale_keeps_values_of_the_grid() {
         for size in [Size::Quick, Size::Medium, Size::Full] {
             let scale = Scale { size, seeds: None, large_seeds: None, parts: Part::ALL.to_vec() };
             for part in Part::ALL {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_grid_is_that_of_the_thesis() {
+    fn nsquic_scale_full_is_the_grid_of_the_thesis() {
         let scale =
             Scale { size: Size::Full, seeds: None, large_seeds: None, parts: Part::ALL.to_vec() };
         let count = |part| scale.grid(part).unwrap().runs;

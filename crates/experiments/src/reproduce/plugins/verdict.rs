@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_has_to_gain_a_millisecond() {
+    fn plugin_verdict_needs_a_gain_of_a_millisecond() {
         let all = Plugins { figure3: requests([60.0, 35.0, 36.0, 35.5]), ..Plugins::default() };
         let judged: Vec<&str> = findings(&all).iter().map(|one| one.judgement).collect();
         assert_eq!(judged, ["held", "did not hold"]);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cap_has_to_hold_and_not_to_starve() {
+    fn plugin_verdict_on_a_cap_needs_a_rate_near_it() {
         let judge = |rates: [f64; 3]| {
             let rates = rates.into_iter().flat_map(|rate| vec![[1.0, rate]; 10]).collect();
             let caps = vec![(0, 3_000_000), (1_000, 20_000_000), (2_000, 1_000_000)];
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extension_may_cost_so_much() {
+    fn plugin_verdict_on_extensions_limits_their_cost() {
         let arm =
             |name: &str, seconds: f64| CostArm { name: name.to_owned(), seconds: vec![seconds; 3] };
         let judge = |monitor: f64, again: f64| {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_download_has_to_be_faster_by_half_a_second() {
+    fn plugin_verdict_on_downloads_needs_half_a_second() {
         let arm = |marking, time| DownloadArm {
             marking,
             completion_s: vec![time],

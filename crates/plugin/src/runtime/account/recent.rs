@@ -47,7 +47,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn expenses_count_half_after_ten_seconds() {
+    fn account_recent_use_halves_in_ten_seconds() {
         let mut recent = Recent::default();
         recent.add(1_000_000);
         assert_eq!(recent.at(0), 1_000_000);

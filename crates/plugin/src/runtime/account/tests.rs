@@ -11,7 +11,7 @@ fn address(text: &str) -> Option<IpAddr> {
 }
 
 #[test]
-fn account_is_shared_by_connections_of_an_address_and_bounded_by_all() {
+fn account_is_shared_by_an_address_and_limited_by_all_peers() {
     let accounts = Accounts::default();
     let of = |text| accounts.of(address(text), &limits(), 0);
     assert_eq!(of("192.0.2.1").take(60, 60, 0), 60);
@@ -25,7 +25,7 @@ fn account_is_shared_by_connections_of_an_address_and_bounded_by_all() {
 }
 
 #[test]
-fn account_counts_what_it_gives_and_refuses() {
+fn account_counts_granted_and_refused_steps() {
     let account = Accounts::default().of(address("192.0.2.1"), &limits(), 0);
     assert_eq!(
         (account.take(60, 60, 0), account.pay(50, 0), account.take(60, 60, 0)),
@@ -37,7 +37,7 @@ fn account_counts_what_it_gives_and_refuses() {
 }
 
 #[test]
-fn account_reserves_half_of_all_steps_for_plugins_that_run_and_half_for_offers() {
+fn account_reserves_half_of_all_steps_for_offers() {
     let accounts = Accounts::default();
     let of = |text| accounts.of(address(text), &limits(), 0);
     // All peers have 150 steps together, of which offers get 75.
@@ -73,7 +73,7 @@ fn account_bounds_the_memory_of_an_address() {
 }
 
 #[test]
-fn account_of_ipv6_is_that_of_the_network() {
+fn account_of_ipv6_is_shared_by_the_network() {
     let accounts = Accounts::default();
     let of = |text| accounts.of(address(text), &limits(), 0);
     assert!(Arc::ptr_eq(&of("2001:db8::1"), &of("2001:db8::ffff:1")));
@@ -149,7 +149,7 @@ fn v4(number: u32) -> IpAddr {
 }
 
 #[test]
-fn newcomers_are_served_beside_five_addresses_that_always_offer() {
+fn account_serves_newcomers_next_to_five_greedy_addresses() {
     let mut crowd = Crowd::new((0..5).map(|number| v4(number << 8)));
     assert_eq!(crowd.refused_newcomers(), 0);
     // The five addresses must share all remaining steps in equal parts.
@@ -162,7 +162,7 @@ fn newcomers_are_served_beside_five_addresses_that_always_offer() {
 }
 
 #[test]
-fn newcomers_are_served_beside_a_network_of_many_addresses() {
+fn account_serves_newcomers_next_to_a_network_of_many_addresses() {
     let address =
         |number: u128| IpAddr::from((0x2001_0db8_u128 << 96 | number << 64 | 1).to_be_bytes());
     let mut crowd = Crowd::new((0..140).map(address));
@@ -174,7 +174,7 @@ fn newcomers_are_served_beside_a_network_of_many_addresses() {
 }
 
 #[test]
-fn newcomers_are_served_beside_forty_addresses_of_forty_networks() {
+fn account_serves_newcomers_next_to_forty_networks() {
     let mut crowd = Crowd::new((0..40).map(|number| v4(number << 8)));
     crowd.pass(20_000);
     assert_eq!(crowd.refused_newcomers(), 0);
@@ -183,7 +183,7 @@ fn newcomers_are_served_beside_forty_addresses_of_forty_networks() {
 /// A peer that makes one offer per second must be served, because it needs less than an equal
 /// share.
 #[test]
-fn moderate_peers_are_served_beside_greedy_ones() {
+fn account_serves_moderate_peers_next_to_greedy_peers() {
     let mut crowd = Crowd::new((0..5).map(|number| v4(number << 8)));
     crowd.pass(30_000);
     let moderate = v4(77 << 8);
@@ -196,7 +196,7 @@ fn moderate_peers_are_served_beside_greedy_ones() {
 }
 
 #[test]
-fn accounts_are_bounded_and_networks_share_when_there_are_too_many() {
+fn account_number_is_limited_and_further_networks_share() {
     let accounts = Accounts::default();
     let mut held = Vec::new();
     for number in 0..2 * MAX_ADDRESSES as u32 {
@@ -209,7 +209,7 @@ fn accounts_are_bounded_and_networks_share_when_there_are_too_many() {
 }
 
 #[test]
-fn last_places_are_for_addresses_that_have_few_plugins() {
+fn account_gives_the_last_places_to_addresses_with_few_plugins() {
     let accounts = Accounts::default();
     let limits = Limits { address_memory: usize::MAX, ..limits() };
     let of = |text| accounts.of(address(text), &limits, 0);

@@ -38,7 +38,7 @@ fn intervals(moments: &[u64]) -> Vec<u64> {
 /// RFC 8289 s.3.2, s.5.6: the first drop must come one interval after the delay exceeded the
 /// target. The n-th drop must be followed by the next one after interval / sqrt(n).
 #[test]
-fn drops_come_sooner_with_the_square_root_of_their_number() {
+fn codel_drop_interval_falls_with_the_square_root() {
     let (queue, moments) = drops(CoDel::default(), packet, 2_000);
     // The delay is above the target from 5 ms on, and is tolerated for 100 ms.
     assert!((105 * MS..=105 * MS + 20).contains(&moments[0]), "{moments:?}");
@@ -53,7 +53,7 @@ fn drops_come_sooner_with_the_square_root_of_their_number() {
 /// RFC 8289 s.5.5: if dropping begins again soon after it has stopped, it must continue at the same
 /// rate. If it begins later, it must start at the lowest rate.
 #[test]
-fn it_remembers_its_rate_for_a_while() {
+fn codel_resumes_its_drop_rate_for_a_while() {
     let second_gap = |pause: u64| {
         let mut queue = At::new(&Queue::CoDel(CoDel::default()), 8e6);
         // Each packet waits in the queue for `wait`. Returns the times of the drops in this range,
@@ -85,7 +85,7 @@ fn it_remembers_its_rate_for_a_while() {
 }
 
 #[test]
-fn marks_come_when_drops_would() {
+fn codel_marks_when_it_would_drop() {
     let codel = CoDel { ecn: true, ..CoDel::default() };
     let (queue, marks) = drops(codel, capable, 2_000);
     assert!(queue.dropped.is_empty() && marks.len() > 30);
@@ -95,7 +95,7 @@ fn marks_come_when_drops_would() {
 /// RFC 8289 s.5.5: nothing may be dropped while the delay is below the target, or while the queue
 /// has at most one packet.
 #[test]
-fn a_good_queue_is_left_alone() {
+fn codel_leaves_a_good_queue_alone() {
     // The queue has a delay of 4 ms for two seconds.
     let mut queue = At::new(&Queue::CoDel(CoDel::default()), 8e6);
     for millis in 0..2_000u64 {
@@ -167,7 +167,7 @@ fn loaded(queue: &Queue) -> (Vec<u64>, u32) {
 /// RFC 8289 s.3.2, s.4.4: the delay must approach the target of 5 ms and stay near it, and the link
 /// must stay busy. A drop-tail queue fills up to its limit.
 #[test]
-fn under_load_the_standing_queue_is_the_target() {
+fn codel_delay_stays_near_the_target_under_load() {
     let (waits, idle) = loaded(&Queue::CoDel(CoDel::default()));
     let (median, most) = (waits[waits.len() / 2], waits[waits.len() * 99 / 100]);
     assert!((2..=10).contains(&median) && most < 40, "{median} ms, {most} ms");
@@ -177,7 +177,7 @@ fn under_load_the_standing_queue_is_the_target() {
 }
 
 #[test]
-fn what_contradicts_itself_is_refused() {
+fn codel_rejects_invalid_settings() {
     let codel = CoDel::default();
     assert_eq!(codel.check(), Ok(()));
     assert_eq!(CoDel { target: Duration::ZERO, ..codel }.check(), Err(QueueError::Interval));

@@ -11,7 +11,7 @@ fn queue(fq: FqCoDel) -> At {
 
 /// RFC 8290 s.4: a flow without queued packets must go before flows with queued packets.
 #[test]
-fn a_new_flow_goes_first() {
+fn fq_codel_sends_a_new_flow_first() {
     let mut queue = queue(FqCoDel::default());
     for _ in 0..50 {
         queue.enqueue(0, packet(1, 1_500));
@@ -29,7 +29,7 @@ fn a_new_flow_goes_first() {
 /// Otherwise a flow that sends a packet each time its last one was sent would stay new, and always
 /// have priority.
 #[test]
-fn a_flow_does_not_stay_new() {
+fn fq_codel_flow_does_not_stay_new() {
     let mut queue = queue(FqCoDel::default());
     let (mut bytes, mut waits) = ([0, 0], false);
     for _ in 0..5_000 {
@@ -51,7 +51,7 @@ fn a_flow_does_not_stay_new() {
 /// All flows must get the same number of bytes, whatever the sizes of their packets and the load
 /// that they offer.
 #[test]
-fn bytes_are_shared_alike() {
+fn fq_codel_shares_bytes_equally() {
     let mut queue = queue(FqCoDel { limit: Limit::Packets(100_000), ..FqCoDel::default() });
     let sizes = [1_500, 500, 1_000, 64];
     let mut bytes = [0u64; 4];
@@ -76,7 +76,7 @@ fn bytes_are_shared_alike() {
 /// RFC 8290 s.4.1: the longest queue must lose packets from its head: half of its bytes, or 64
 /// packets.
 #[test]
-fn a_full_queue_drops_of_the_longest() {
+fn fq_codel_drops_from_the_longest_queue_when_full() {
     let mut queue = queue(FqCoDel { limit: Limit::Packets(200), ..FqCoDel::default() });
     for _ in 0..20 {
         queue.enqueue(0, packet(1, 100));
@@ -99,7 +99,7 @@ fn a_full_queue_drops_of_the_longest() {
 /// CoDel must control each queue separately. A flow with one queued packet must lose none while
 /// another flow is throttled.
 #[test]
-fn each_row_is_controlled_by_itself() {
+fn fq_codel_controls_each_queue_separately() {
     let fq = FqCoDel { codel: CoDel::default(), ..FqCoDel::default() };
     let mut queue = queue(fq);
     // The link sends a packet of 1,250 bytes per millisecond (10 Mb/s). 1.5 times as many packets
@@ -129,7 +129,7 @@ fn each_row_is_controlled_by_itself() {
 
 /// With many queues, only few flows may be assigned to the same queue.
 #[test]
-fn flows_are_spread_over_rows() {
+fn fq_codel_spreads_flows_over_queues() {
     assert!(rows_of_512_flows(1_024) > 350);
     assert_eq!(rows_of_512_flows(1), 1);
 }
@@ -143,7 +143,7 @@ fn rows_of_512_flows(flows: u32) -> usize {
 }
 
 #[test]
-fn what_contradicts_itself_is_refused() {
+fn fq_codel_rejects_invalid_settings() {
     let fq = FqCoDel::default();
     assert_eq!(fq.check(), Ok(()));
     for wrong in

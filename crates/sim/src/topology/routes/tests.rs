@@ -20,7 +20,7 @@ fn names(topology: &Topology, from: NodeId, to: NodeId) -> Result<String, String
 }
 
 #[test]
-fn the_cheapest_way_then_the_shortest_then_the_oldest() {
+fn routes_are_cheapest_then_shortest_then_oldest() {
     let mut topology = Topology::new();
     let [a, b] = [topology.host("a"), topology.host("b")];
     let [r, s, t] = ["r", "s", "t"].map(|name| topology.router(name));
@@ -48,7 +48,7 @@ fn the_cheapest_way_then_the_shortest_then_the_oldest() {
 /// If several routes have the same cost and length, the age of their links must decide, not the age
 /// of their routers.
 #[test]
-fn of_equal_ways_the_one_with_the_older_link_is_taken() {
+fn routes_that_are_equal_prefer_the_older_link() {
     let mut topology = Topology::new();
     let [a, b, first, second] = ["a", "b", "first", "second"].map(|name| topology.router(name));
     for router in [second, first] {
@@ -60,7 +60,7 @@ fn of_equal_ways_the_one_with_the_older_link_is_taken() {
 }
 
 #[test]
-fn hosts_do_not_forward() {
+fn routes_do_not_lead_through_hosts() {
     let mut topology = Topology::new();
     let [a, b, c] = ["a", "b", "c"].map(|name| topology.host(name));
     topology.link(a, b, direction());
@@ -83,7 +83,7 @@ fn hosts_do_not_forward() {
 }
 
 #[test]
-fn a_host_with_two_links_has_two_interfaces() {
+fn routes_give_a_host_one_interface_per_link() {
     let mut topology = Topology::new();
     let [a, b] = [topology.host("a"), topology.host("b")];
     let [up, down] = [topology.router("up"), topology.router("down")];
@@ -124,7 +124,7 @@ fn slow(topology: &Topology, to: NodeId) -> Vec<Option<(u64, u32)>> {
 
 proptest! {
     #[test]
-    fn any_graph_has_the_cheapest_routes(
+    fn routes_of_random_graphs_are_cheapest(
         forwards in proptest::collection::vec(any::<bool>(), 2..9),
         edges in proptest::collection::vec((0..9usize, 0..9usize, 1..4u32), 0..16),
     ) {

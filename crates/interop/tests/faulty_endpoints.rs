@@ -17,33 +17,45 @@ use equic_interop::{
 
 const LIAR: &str = "liar";
 
-type Test = fn(&LiarStage);
+type Test = fn(&FaultyStage);
 
 fn main() {
     if std::env::var_os("ROLE").is_some() {
         endpoint();
     }
     let tests: [(&str, Test); 9] = [
-        ("a_client_that_does_nothing", a_client_that_does_nothing),
-        ("a_client_that_truncates", a_client_that_truncates),
-        ("a_client_that_copies_without_a_packet", a_client_that_copies_without_a_packet),
-        ("a_client_that_hangs", a_client_that_hangs),
-        ("an_endpoint_that_does_not_do_the_case", an_endpoint_that_does_not_do_the_case),
-        ("a_client_that_fails", a_client_that_fails),
-        ("a_server_that_dies", a_server_that_dies),
-        ("a_program_that_is_not_there", a_program_that_is_not_there),
-        ("who_declines_is_not_started", who_declines_is_not_started),
+        ("cell_fails_if_the_client_does_nothing", cell_fails_if_the_client_does_nothing),
+        ("cell_fails_if_the_client_truncates_a_file", cell_fails_if_the_client_truncates_a_file),
+        (
+            "cell_fails_if_the_client_copies_files_without_a_packet",
+            cell_fails_if_the_client_copies_files_without_a_packet,
+        ),
+        (
+            "cell_can_be_interrupted_if_the_client_hangs",
+            cell_can_be_interrupted_if_the_client_hangs,
+        ),
+        (
+            "cell_is_unsupported_if_an_endpoint_exits_with_127",
+            cell_is_unsupported_if_an_endpoint_exits_with_127,
+        ),
+        ("cell_fails_if_the_client_fails", cell_fails_if_the_client_fails),
+        ("cell_fails_if_the_server_dies", cell_fails_if_the_server_dies),
+        ("cell_fails_if_a_program_is_missing", cell_fails_if_a_program_is_missing),
+        (
+            "cell_starts_no_endpoint_that_declines_the_case",
+            cell_starts_no_endpoint_that_declines_the_case,
+        ),
     ];
     let wanted = std::env::args().nth(1).filter(|argument| !argument.starts_with('-'));
     let mut run = 0;
     for (name, test) in tests {
         if wanted.as_ref().is_none_or(|wanted| name.contains(wanted.as_str())) {
-            test(&LiarStage::new());
+            test(&FaultyStage::new());
             println!("test {name} ... ok");
             run += 1;
         }
     }
-    println!("liars: {run} passed");
+    println!("faulty_endpoints: {run} passed");
 }
 
 /// Runs the misbehaving endpoint when a cell starts this program. The first argument selects how it
@@ -102,13 +114,13 @@ fn endpoint() -> ! {
     exit(0)
 }
 
-struct LiarStage {
+struct FaultyStage {
     folder: tempfile::TempDir,
     settings: Settings,
 }
 
-impl LiarStage {
-    fn new() -> LiarStage {
+impl FaultyStage {
+    fn new() -> FaultyStage {
         let folder = tempfile::tempdir().expect("a folder");
         let settings = Settings {
             size: Size::Small,
@@ -116,7 +128,7 @@ impl LiarStage {
             logs: folder.path().join("logs"),
             seed: 1,
         };
-        LiarStage { folder, settings }
+        FaultyStage { folder, settings }
     }
 
     /// Returns this test program as an implementation that misbehaves in the given way.
@@ -149,19 +161,19 @@ impl LiarStage {
     }
 }
 
-fn a_client_that_does_nothing(stage: &LiarStage) {
+fn cell_fails_if_the_client_does_nothing(stage: &FaultyStage) {
     stage.fails("nothing", "idle", "1 of 1 requested files were not downloaded");
 }
 
-fn a_client_that_truncates(stage: &LiarStage) {
+fn cell_fails_if_the_client_truncates_a_file(stage: &FaultyStage) {
     stage.fails("truncates", "idle", "1023 bytes instead of 1024");
 }
 
-fn a_client_that_copies_without_a_packet(stage: &LiarStage) {
+fn cell_fails_if_the_client_copies_files_without_a_packet(stage: &FaultyStage) {
     stage.fails("copies", "idle", "0 handshakes instead of 1");
 }
 
-fn a_client_that_hangs(stage: &LiarStage) {
+fn cell_can_be_interrupted_if_the_client_hangs(stage: &FaultyStage) {
     let stop = AtomicBool::new(false);
     let (client, server) = (stage.liar("hangs"), stage.liar("idle"));
     let outcome = std::thread::scope(|scope| {
@@ -195,14 +207,14 @@ fn until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-fn an_endpoint_that_does_not_do_the_case(stage: &LiarStage) {
+fn cell_is_unsupported_if_an_endpoint_exits_with_127(stage: &FaultyStage) {
     for (client, server) in [("unsupported", "idle"), ("nothing", "unsupported-server")] {
         let outcome = stage.run(client, server);
         assert_eq!(outcome.verdict, CaseResult::Unsupported, "{outcome:?}");
     }
 }
 
-fn a_client_that_fails(stage: &LiarStage) {
+fn cell_fails_if_the_client_fails(stage: &FaultyStage) {
     stage.fails("fails", "idle", "the client ended with status 1: no initial cipher suite found");
     let why = stage.settings.logs.join("liar_liar/handshake/why.txt");
     let why = fs::read_to_string(why).expect("it was written");
@@ -213,11 +225,11 @@ fn a_client_that_fails(stage: &LiarStage) {
     assert!(why.contains("The server said last"), "{why}");
 }
 
-fn a_server_that_dies(stage: &LiarStage) {
+fn cell_fails_if_the_server_dies(stage: &FaultyStage) {
     stage.fails("asks", "dying-server", "the server ended before the client");
 }
 
-fn a_program_that_is_not_there(stage: &LiarStage) {
+fn cell_fails_if_a_program_is_missing(stage: &FaultyStage) {
     let absent = stage.implementation(Path::new("/nonexistent/endpoint"), "", "{}");
     let stop = AtomicBool::new(false);
     let outcome =
@@ -226,7 +238,7 @@ fn a_program_that_is_not_there(stage: &LiarStage) {
     assert!(outcome.why.contains("/nonexistent/endpoint cannot be started"), "{outcome:?}");
 }
 
-fn who_declines_is_not_started(stage: &LiarStage) {
+fn cell_starts_no_endpoint_that_declines_the_case(stage: &FaultyStage) {
     let declines = r#"{ "client": { "handshake": "it is shy" } }"#;
     let shy = stage.implementation(Path::new("/nonexistent"), "", declines);
     let stop = AtomicBool::new(false);

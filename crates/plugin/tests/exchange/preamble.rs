@@ -97,7 +97,7 @@ fn strict(config: &mut ExchangeConfig) {
 }
 
 #[test]
-fn what_the_policy_refuses_is_refused_before_a_byte_of_code() {
+fn preamble_refused_by_the_policy_costs_no_code() {
     for (what, bytes, status, why) in refused() {
         let frame_types =
             if what == "types" || what == "frames" { vec![0x1f01] } else { Vec::new() };
@@ -125,7 +125,7 @@ fn what_the_policy_refuses_is_refused_before_a_byte_of_code() {
 }
 
 #[test]
-fn what_the_policy_lets_run_is_asked_for_once_its_manifest_is_there() {
+fn preamble_accepted_by_the_policy_requests_the_code() {
     let bytes = bundle(1, 2000);
     let code = preamble(&bytes);
     for carried in [code, 100, 0] {
@@ -148,7 +148,7 @@ fn what_the_policy_lets_run_is_asked_for_once_its_manifest_is_there() {
 /// If the peer has no cache, an offer must carry the manifest. If the peer has a cache, the offer
 /// must carry only the hash, so that offering a cached bundle costs no more than that.
 #[test]
-fn a_bundle_that_is_known_costs_its_hash() {
+fn preamble_is_carried_unless_the_peer_has_a_cache() {
     let cache = Arc::new(MemoryCache::new(1 << 20));
     let visit = |push: Arc<Push>, cache: Option<Arc<dyn Cache>>| {
         let pushing = config(|config| config.push = vec![push]);
@@ -184,7 +184,7 @@ fn a_bundle_that_is_known_costs_its_hash() {
 /// An offer that carries another bundle's manifest must end with the status Corrupt, because the
 /// hash of the whole bundle is not the offered hash.
 #[test]
-fn a_manifest_that_is_not_the_bundles() {
+fn preamble_of_another_bundle_is_corrupt() {
     // The end's policy permits this first bundle. It refuses the second one, because only Ann's
     // plugins get `tune`.
     let modest = pack(&manifest("\"observe\"", "", ""), CODE, Some(&key(8))).unwrap();
@@ -247,7 +247,7 @@ fn a_manifest_that_is_not_the_bundles() {
 }
 
 #[test]
-fn no_more_is_carried_than_the_accepter_lets() {
+fn preamble_beyond_the_permitted_length_is_a_violation() {
     let bytes = bundle(1, 100);
     let code = preamble(&bytes);
     // An end that has a cache must declare that offers to it must not carry bytes of the bundle.

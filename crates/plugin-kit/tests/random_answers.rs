@@ -189,7 +189,7 @@ fn runs(plugin: &Plugin, operations: usize, count: u64) -> usize {
 }
 
 #[test]
-fn whatever_an_unsigned_plugin_answers_the_data_comes() {
+fn random_answers_of_an_unsigned_plugin_do_not_stop_the_data() {
     let classes = [Class::Observe, Class::Tune];
     let mut operations = operations(&[Class::Tune]);
     operations.truncate(31);
@@ -200,7 +200,7 @@ fn whatever_an_unsigned_plugin_answers_the_data_comes() {
 }
 
 #[test]
-fn whatever_a_signed_plugin_answers_the_data_comes() {
+fn random_answers_of_a_signed_plugin_do_not_stop_the_data() {
     let classes = [Class::Observe, Class::Tune, Class::Raise, Class::Choose];
     let mut operations = operations(&[Class::Raise, Class::Choose]);
     operations.truncate(31);

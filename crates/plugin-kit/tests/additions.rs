@@ -81,7 +81,7 @@ fn between(client: &Plugin, server: Option<&Plugin>) -> Network {
 }
 
 #[test]
-fn transport_parameters_of_a_plugins_own() {
+fn parameter_of_a_plugin_reaches_the_plugin_of_the_peer() {
     let text = WRITES.replace("NUMBER", "4");
     let writes = plugin("parameters", 1000, PARAMETERS, &text).unwrap();
     let mut both = between(&writes, Some(&writes));
@@ -158,7 +158,7 @@ fn ask(network: &mut Network, hook: HookId) -> [u64; 2] {
 }
 
 #[test]
-fn a_plugin_calls_what_another_provides() {
+fn call_reaches_the_operation_of_another_plugin() {
     let twice = "equic_u64 twice(equic_u64 *words) { words[1] = 2 * words[0]; return 0; }";
     let meter = plugin("meter", 500, PROVIDES, twice).unwrap();
     let caller = plugin("caller", 1000, CALLS, ASKS).unwrap();
@@ -185,7 +185,7 @@ fn a_plugin_calls_what_another_provides() {
 }
 
 #[test]
-fn a_plugin_that_fails_in_a_call_is_taken_off_alone() {
+fn call_failure_detaches_only_the_called_plugin() {
     let endless =
         "equic_u64 twice(equic_u64 *words) { for (words[1] = 7;;) __asm__ volatile(\"\"); }";
     let meter = plugin("meter-endless", 500, PROVIDES, endless);
@@ -208,7 +208,7 @@ fn a_plugin_that_fails_in_a_call_is_taken_off_alone() {
 /// A function that a plugin provides must not set fields or queue frames, whatever the plugin's
 /// classes are. A plugin must not call itself.
 #[test]
-fn what_is_provided_computes_and_no_more() {
+fn call_of_a_provided_function_has_no_side_effects() {
     let frames = "[[frames]]\ntype = 0x1f00\nack-eliciting = true\n[[operations]]\noperation = \"ParseFrame\"\n\
                   anchor = \"replace\"\nfunction = \"parse\"\nframe = 0x1f00\n";
     let manifest = PROVIDES.replace("capabilities = []", "capabilities = [\"frames\"]") + frames;
@@ -240,7 +240,7 @@ fn what_is_provided_computes_and_no_more() {
 /// If the inputs and outputs are outside the caller's memory, the calling plugin must fail, and the
 /// other plugin must not be called.
 #[test]
-fn words_outside_of_the_memory() {
+fn call_with_words_outside_the_memory_fails() {
     let provides = PROVIDES.replace("inputs = 1", "inputs = 0");
     let tells =
         "equic_u64 twice(equic_u64 *words) { equic_tell(\"called\", 6); return words[0] = 0; }";
@@ -277,7 +277,7 @@ impl Trace for Steps {
 /// The steps of a called plugin must be charged only once to the steps that all plugins of the peer
 /// share.
 #[test]
-fn what_is_called_counts_once_in_a_second() {
+fn call_steps_are_charged_once() {
     let busy = "equic_u64 twice(equic_u64 *words)
         { for (volatile int at = 0; at < 1000; at++) {} words[1] = 2 * words[0]; return 0; }";
     let meter = plugin("meter", 20_000, PROVIDES, busy).unwrap();
@@ -315,7 +315,7 @@ fn what_is_called_counts_once_in_a_second() {
 /// A call of another plugin's operation searches all plugins one after the other, and must be
 /// charged for each of them.
 #[test]
-fn calls_are_charged_for_each_plugin_that_is_asked() {
+fn call_is_charged_for_each_plugin_that_is_searched() {
     let twice = "equic_u64 twice(equic_u64 *words) { words[1] = 2 * words[0]; return 0; }";
     let caller = plugin("caller-of-many", 50_000, CALLS, ASKS).unwrap();
     let steps_with = |others: usize| {

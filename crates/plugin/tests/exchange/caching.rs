@@ -50,7 +50,7 @@ fn events(loads: bool, steps: u64, memory: usize) -> (Vec<&'static str>, Option<
 }
 
 #[test]
-fn bundle_is_kept_after_it_was_loaded() {
+fn bundle_is_cached_after_it_was_loaded() {
     let plenty = (1 << 40, 1 << 20);
     assert_eq!(events(true, plenty.0, plenty.1), (vec!["loaded", "kept"], None));
     assert_eq!(events(false, plenty.0, plenty.1), (vec!["loaded"], Some(Status::Failed)));
@@ -61,7 +61,7 @@ fn bundle_is_kept_after_it_was_loaded() {
 
 /// A plugin that exceeds the memory limit is loaded, but its bundle must not be put into the cache.
 #[test]
-fn bundle_whose_plugin_finds_no_memory_is_not_kept() {
+fn bundle_of_a_plugin_without_memory_is_not_cached() {
     struct Large;
     impl equic_transport::operation::Hook for Large {
         fn memory(&self) -> usize {

@@ -11,7 +11,7 @@ use equic_plugin::{Allowance, Limits, MAX_OF_PEERS, PluginError};
 
 /// However many plugins the peers have, the owner's plugins must still start.
 #[test]
-fn peers_of_a_process_have_so_many_plugins_together() {
+fn plugin_number_of_all_peers_in_a_process_is_limited() {
     let text = "equic_u64 run(void) { return EQUIC_DEFAULT; }";
     let lines = at("memory = 16384\ncapabilities = [\"tune\"]", "AckPolicy", "replace");
     let plugin = of_text("many", &lines, text).unwrap();

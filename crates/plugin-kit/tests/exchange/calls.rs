@@ -58,7 +58,7 @@ const ASKS: &str = "equic_u64 run(void)
     }";
 
 #[test]
-fn a_peers_plugins_call_one_another() {
+fn call_between_a_peers_plugins_is_answered() {
     let twice = "equic_u64 twice(equic_u64 *words) { words[1] = 2 * words[0]; return 0; }";
     for (classes, frames) in [("", ""), ("\"frames\"", FRAMES)] {
         let provides = PROVIDES.replace("CLASSES", classes) + frames;

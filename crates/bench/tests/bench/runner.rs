@@ -130,7 +130,7 @@ fn is((failure, why): (Failure, String), wanted: Failure, what: &str) {
 }
 
 #[test]
-fn an_honest_one_is_measured() {
+fn runner_measures_an_honest_program() {
     let scene = Scene::new();
     let Measurement { figures, answer, server_idle_memory, server_held_memory, .. } =
         measured(scene.download("honest"));
@@ -157,7 +157,7 @@ fn probed(how: &str) -> Outcome {
 }
 
 #[test]
-fn clock_of_a_client_is_doubted_where_its_process_took_longer() {
+fn runner_doubts_a_clock_if_the_client_process_took_longer() {
     let hasty = measured(probed("hastens")).figures;
     let doubt = hasty.clock_doubt.unwrap_or_else(|| panic!("it is believed"));
     assert!(
@@ -169,12 +169,12 @@ fn clock_of_a_client_is_doubted_where_its_process_took_longer() {
 }
 
 #[test]
-fn clock_of_a_client_that_computed_for_longer_is_no_figure() {
+fn runner_rejects_a_time_shorter_than_the_cpu_time() {
     is(failed(probed("computes")), Failure::Lied, "the client used the CPU for");
 }
 
 #[test]
-fn cpu_time_of_the_start_is_not_that_of_the_bytes() {
+fn runner_subtracts_the_cpu_time_of_the_start() {
     let figures = measured(probed("elaborate")).figures;
     // The CPU time of a start varies, so the test checks only that it was measured and subtracted.
     let plain = measured(probed("honest")).figures;
@@ -197,19 +197,19 @@ fn cpu_time_of_the_start_is_not_that_of_the_bytes() {
 }
 
 #[test]
-fn handshakes_of_which_no_bytes_came_are_no_figure() {
+fn runner_rejects_handshakes_without_received_bytes() {
     let why = failed(Scene::new().run("counts", Workload::Handshakes));
     is(why, Failure::Lied, "needs at least 1200000000000000 bytes");
 }
 
 #[test]
-fn payload_is_what_the_server_told_last() {
+fn runner_takes_the_payload_that_the_server_reported_last() {
     let told = |how: &str| measured(Scene::new().download(how)).figures.server_effective.unwrap();
     assert_eq!((told("honest").max_payload, told("learns").max_payload), (1452, 1440));
 }
 
 #[test]
-fn server_that_ignores_sigterm_or_never_rests_is_reported() {
+fn runner_reports_a_server_that_ignores_sigterm_or_never_idles() {
     let honest = measured(Scene::new().download("honest")).figures;
     assert!(!honest.server_killed && !honest.server_restless, "{honest:?}");
     let deaf = measured(Scene::new().download("deaf")).figures;
@@ -219,7 +219,7 @@ fn server_that_ignores_sigterm_or_never_rests_is_reported() {
 }
 
 #[test]
-fn a_point_is_told_by_options_and_by_the_environment() {
+fn runner_passes_a_sweep_point_as_options() {
     let scene = Scene::new();
     let point = [("rcvbuf", "4096"), ("gso", "off"), ("offload", "off")];
     let point = point.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
@@ -239,7 +239,7 @@ fn a_point_is_told_by_options_and_by_the_environment() {
 }
 
 #[test]
-fn idle_connections_are_weighed() {
+fn runner_measures_memory_of_idle_connections() {
     let measurement = measured(Scene::new().run("holds", Workload::Idle));
     // The server holds 10 MB for 100 connections. Its shell has a second copy during the
     // assignment.
@@ -251,13 +251,13 @@ fn idle_connections_are_weighed() {
 }
 
 #[test]
-fn too_few_bytes() {
+fn runner_rejects_too_few_bytes() {
     let outcome = Scene::new().download("truncates");
     is(failed(outcome), Failure::Truncated, "999 bytes in 1 units of work, instead of 1000 bytes");
 }
 
 #[test]
-fn bytes_that_never_came() {
+fn runner_rejects_bytes_that_never_arrived() {
     // The client claims 1 TiB, which is more than other processes transfer over the loopback
     // interface in this time.
     let outcome = Scene::new().run_sized("boasts", Workload::Download, 1 << 40);
@@ -265,61 +265,61 @@ fn bytes_that_never_came() {
 }
 
 #[test]
-fn a_time_that_cannot_be() {
+fn runner_rejects_a_time_longer_than_the_process() {
     is(failed(Scene::new().download("dawdles")), Failure::Lied, "5.00 s in a process of ");
 }
 
 #[test]
-fn other_bytes() {
+fn runner_rejects_corrupted_bytes() {
     is(failed(Scene::new().download("corrupts")), Failure::Corrupted, "corrupted at byte 7");
 }
 
 #[test]
-fn garbage() {
+fn runner_rejects_an_invalid_answer() {
     is(failed(Scene::new().download("garbage")), Failure::Lied, "the client's answer is invalid");
 }
 
 #[test]
-fn nothing_at_all() {
+fn runner_rejects_a_missing_answer() {
     is(failed(Scene::new().download("silent")), Failure::Lied, "without an answer");
 }
 
 #[test]
-fn an_endless_answer() {
+fn runner_stops_a_client_with_an_endless_answer() {
     is(failed(Scene::new().download("endless")), Failure::Stalled, "stalled");
 }
 
 #[test]
-fn a_client_that_hangs() {
+fn runner_stops_a_client_that_hangs() {
     let begun = Instant::now();
     is(failed(Scene::new().download("hangs")), Failure::Stalled, "stalled");
     assert!(begun.elapsed() < Duration::from_secs(60));
 }
 
 #[test]
-fn a_client_that_leaves_a_child() {
+fn runner_measures_a_client_that_leaves_a_child() {
     measured(Scene::new().download("leaves"));
 }
 
 #[test]
-fn an_answer_that_is_heard_after_its_end() {
+fn runner_reads_an_answer_after_the_client_ended() {
     measured(Scene::new().download("late"));
 }
 
 #[test]
-fn a_client_that_crashes() {
+fn runner_reports_a_client_that_crashes() {
     let outcome = Scene::new().download("crashes");
     is(failed(outcome), Failure::Crashed, "the client ended (signal: 11");
 }
 
 #[test]
-fn a_client_that_fails_after_its_answer() {
+fn runner_reports_a_client_that_fails_after_its_answer() {
     let why = "the client ended (exit status: 1): it was a lie";
     is(failed(Scene::new().download("fails")), Failure::Crashed, why);
 }
 
 #[test]
-fn who_does_not_do_it_says_so() {
+fn runner_reports_what_a_program_does_not_support() {
     for (how, said) in [
         ("unsupported", "the client does not support it"),
         ("unsupported-server", "the server does not support it"),
@@ -331,19 +331,19 @@ fn who_does_not_do_it_says_so() {
 }
 
 #[test]
-fn a_server_that_dies() {
+fn runner_reports_a_server_that_dies() {
     let why = "the server ended (exit status: 3): out of electricity";
     is(failed(Scene::new().download("dying-server")), Failure::Crashed, why);
 }
 
 #[test]
-fn a_server_that_is_never_ready() {
+fn runner_reports_a_server_that_is_never_ready() {
     let outcome = Scene::new().download("never-ready");
     is(failed(outcome), Failure::Start, "the server printed \"in a minute\"");
 }
 
 #[test]
-fn a_program_that_is_not_there() {
+fn runner_reports_a_missing_program() {
     let command = vec!["/nonexistent/program".to_owned()];
     let (none, never) = (SweepPoint::new(), AtomicBool::new(false));
     let outcome = Scene::new().run_command(command, Workload::Download, 1000, &none, &never);
@@ -351,7 +351,7 @@ fn a_program_that_is_not_there() {
 }
 
 #[test]
-fn an_interrupted_cell_leaves_nothing() {
+fn runner_leaves_no_process_of_an_interrupted_cell() {
     let scene = Scene::new();
     let stop = AtomicBool::new(false);
     let client = scene.0.path().join("client.pid");

@@ -11,7 +11,7 @@ use equic_vm::{Config, Helpers, Instance, MAX_INSTANCES, Program};
 /// The limit must reject an instance while the kernel still has memory areas, so that the process
 /// can continue. Dropping an instance must allow another one.
 #[test]
-fn instances_of_a_process_are_bounded() {
+fn instance_number_of_a_process_is_limited() {
     let code = assemble("mov %r0, 7\nexit").unwrap();
     let mut config = Config::default();
     config.memory = 16 << 10;

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 proptest! {
     #[test]
-    fn any_bytes_are_a_trace_or_an_error(text in proptest::collection::vec(
+    fn trace_parser_accepts_any_bytes(text in proptest::collection::vec(
         prop_oneof![4 => Just(b'\n'), 12 => b'0'..=b'9', 1 => any::<u8>()], 0..200)
     ) {
         laws::trace(&text);
@@ -17,7 +17,7 @@ proptest! {
 
     /// Generates a trace that is similar to a recording, with bursts, silence and a changing rate.
     #[test]
-    fn generated_traces_are_read_and_one_wrong_line_is_found(
+    fn trace_parser_finds_one_invalid_line(
         gaps in proptest::collection::vec(prop_oneof![6 => 0..3u64, 1 => 0..500u64], 1..500),
         wrong in any::<proptest::sample::Index>(),
     ) {
