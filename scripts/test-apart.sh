@@ -79,11 +79,11 @@ tests=(--test live --test pinned --test socket --test network --test command --t
 cargo test --release --workspace --features boringssl,png "${tests[@]}" --no-run --quiet
 only=(
 	# Tests that find, control, kill, pin and join gateways.
-	another_process_s_gateway_is_controlled
-	a_killed_gateway_leaves_nothing
-	another_version_is_refused_not_guessed
-	a_gateway_of_another_release_hides_no_other
-	a_server_without_privileges_counts_until_it_ends
+	control_changes_the_gateway_of_another_process
+	gateway_that_is_killed_leaves_nothing
+	pinned_gateway_of_another_version_is_refused
+	pinned_gateway_of_another_release_hides_no_other
+	socket_server_without_privileges_counts_until_it_ends
 	# Tests that list labs and remove dead ones.
 	cleanup::sweep_removes_labs_of_the_dead_only
 	cleanup::sweep_refuses_forged_records
