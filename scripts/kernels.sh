@@ -24,7 +24,7 @@ declare -A programs=([tables]=data_plane [differential]=data_plane [fuzzed]=data
 # load.
 declare -A cases=([tables]=0 [differential]=60 [fuzzed]=5000 [live]=0)
 declare -A filters=(
-	[tables]=the_program_does_what_the_tables_say
+	[tables]=tables_agree_with_the_program
 	[differential]=program_and_model_agree
 	[fuzzed]=mutated_inputs_lead_to_the_same_verdicts
 	[live]='attach_is_native quota_follows_the_ledger gateway_that_is_killed object_of_another_abi child capture_has_as_many_bytes'
