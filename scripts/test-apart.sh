@@ -89,16 +89,16 @@ only=(
 	cleanup::sweep_refuses_forged_records
 	topology::labs_do_not_see_each_other
 	# The command.
-	moves::discovery_is_of_this_network_namespace
-	moves::interface_alternative_names_are_accepted
-	moves::pinned_gateway_starts_again_after_its_interface_moved
-	gateway::run_steer_and_detach
-	serve::a_server_attaches_its_own_gateway
-	usage::what_cannot_be_done
-	usage::what_root_cannot_do_either
-	watch::a_gateway_that_goes_is_waited_for
+	interfaces::discovery_is_limited_to_this_network_namespace
+	interfaces::interface_alternative_names_are_accepted
+	interfaces::pinned_gateway_starts_again_after_its_interface_moved
+	gateway::gateway_runs_is_changed_and_detached
+	serve::serve_attaches_its_own_gateway
+	usage::failure_names_its_cause
+	usage::failure_names_its_cause_if_run_as_root
+	watch::watch_waits_for_a_gateway_that_ended
 	# Tests with servers and clients.
-	wiring::another_program_on_the_interface_is_left_alone
+	wiring::foreign_program_on_the_interface_is_left_alone
 	wiring::counts_of_two_servers_add_up_until_one_dies
 )
 round() { cargo test --release --workspace --features boringssl,png --no-fail-fast "${tests[@]}" -- --quiet --exact "${only[@]}" >"$work/round$1" 2>&1; }
