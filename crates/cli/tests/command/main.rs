@@ -1,6 +1,6 @@
 //! Tests of the command `equic` as a user sees it, with a file for each part of the command.
-//! [`dependencies`] checks the dependencies between crates. Whole experiments are in `tests/long`, and
-//! tests of the gateway with servers and attacks are in `tests/e2e`.
+//! [`dependencies`] checks the dependencies between crates. Whole experiments are in `tests/long`,
+//! and tests of the gateway with servers and attacks are in `tests/e2e`.
 //!
 //! All of them are one test program, because each needs all the libraries of the command. Tests run
 //! in parallel, so each test uses its own names of labs and gateways, its own ports and its own
