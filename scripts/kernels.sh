@@ -24,10 +24,10 @@ declare -A programs=([tables]=data_plane [differential]=data_plane [fuzzed]=data
 # load.
 declare -A cases=([tables]=0 [differential]=60 [fuzzed]=5000 [live]=0)
 declare -A filters=(
-	[tables]=the_program_does_what_the_tables_say
+	[tables]=tables_agree_with_the_program
 	[differential]=program_and_model_agree
 	[fuzzed]=mutated_inputs_lead_to_the_same_verdicts
-	[live]='attaches_natively_and_leaves quota_follows_the_ledger a_killed_gateway_leaves_nothing an_object_of child dropped_packets_are_captured'
+	[live]='attach_is_native quota_follows_the_ledger gateway_that_is_killed object_of_another_abi child capture_has_as_many_bytes'
 )
 # Time limits in seconds, for one group of tests and for a machine. Even on a machine with other
 # load, only a test that hangs reaches them.

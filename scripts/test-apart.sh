@@ -79,26 +79,26 @@ tests=(--test live --test pinned --test socket --test network --test command --t
 cargo test --release --workspace --features boringssl,png "${tests[@]}" --no-run --quiet
 only=(
 	# Tests that find, control, kill, pin and join gateways.
-	another_process_s_gateway_is_controlled
-	a_killed_gateway_leaves_nothing
-	another_version_is_refused_not_guessed
-	a_gateway_of_another_release_hides_no_other
-	a_server_without_privileges_counts_until_it_ends
+	control_changes_the_gateway_of_another_process
+	gateway_that_is_killed_leaves_nothing
+	pinned_gateway_of_another_version_is_refused
+	pinned_gateway_of_another_release_hides_no_other
+	socket_server_without_privileges_counts_until_it_ends
 	# Tests that list labs and remove dead ones.
 	cleanup::sweep_removes_labs_of_the_dead_only
 	cleanup::sweep_refuses_forged_records
 	topology::labs_do_not_see_each_other
 	# The command.
-	moves::discovery_is_of_this_network_namespace
-	moves::interface_alternative_names_are_accepted
-	moves::pinned_gateway_starts_again_after_its_interface_moved
-	gateway::run_steer_and_detach
-	serve::a_server_attaches_its_own_gateway
-	usage::what_cannot_be_done
-	usage::what_root_cannot_do_either
-	watch::a_gateway_that_goes_is_waited_for
+	interfaces::discovery_is_limited_to_this_network_namespace
+	interfaces::interface_alternative_names_are_accepted
+	interfaces::pinned_gateway_starts_again_after_its_interface_moved
+	gateway::gateway_runs_is_changed_and_detached
+	serve::serve_attaches_its_own_gateway
+	usage::failure_names_its_cause
+	usage::failure_names_its_cause_if_run_as_root
+	watch::watch_waits_for_a_gateway_that_ended
 	# Tests with servers and clients.
-	wiring::another_program_on_the_interface_is_left_alone
+	wiring::foreign_program_on_the_interface_is_left_alone
 	wiring::counts_of_two_servers_add_up_until_one_dies
 )
 round() { cargo test --release --workspace --features boringssl,png --no-fail-fast "${tests[@]}" -- --quiet --exact "${only[@]}" >"$work/round$1" 2>&1; }

@@ -90,10 +90,10 @@ func TestGuardsCount(t *testing.T) {
 	}
 }
 
-// TestABurstHoldsNoMoreThanTheLimit completes handshakes in parallel while other connections are
+// TestBurstHoldsNoMoreThanTheLimit completes handshakes in parallel while other connections are
 // closed. Connections over the limit must be reported, and when they are closed, the source must
 // hold no more than its limit.
-func TestABurstHoldsNoMoreThanTheLimit(t *testing.T) {
+func TestBurstHoldsNoMoreThanTheLimit(t *testing.T) {
 	_, service := gateway(t)
 	peer := udp("192.0.2.1:1")
 	for range 100 {
@@ -173,7 +173,7 @@ func TestProgramIsAttached(t *testing.T) {
 	}
 }
 
-func TestJoin(t *testing.T) {
+func TestJoinedGatewayCounts(t *testing.T) {
 	owner, _ := gateway(t)
 	joined, err := Join(fmt.Sprintf("go-%d", os.Getpid()), "another", JoinOptions{})
 	if err != nil {
@@ -190,7 +190,7 @@ func TestJoin(t *testing.T) {
 	guard.Close()
 }
 
-func TestServersTakeTheKeysAsTheyJoin(t *testing.T) {
+func TestKeysAreGivenToServersAsTheyJoin(t *testing.T) {
 	owner, _ := gateway(t)
 	defer owner.Close()
 	ring, err := owner.Ring()
@@ -243,7 +243,7 @@ func TestServersTakeTheKeysAsTheyJoin(t *testing.T) {
 // ignore is for events that a test does not wait for.
 func ignore(JoinEvent, string) {}
 
-func TestIDsAreTheGateways(t *testing.T) {
+func TestIDsUseTheKeysOfTheGateway(t *testing.T) {
 	owner, _ := gateway(t)
 	defer owner.Close()
 	ring, err := owner.Ring()
@@ -293,7 +293,7 @@ func TestIDsAreTheGateways(t *testing.T) {
 	}
 }
 
-func TestErrors(t *testing.T) {
+func TestErrorsHaveCodesAndMessages(t *testing.T) {
 	gateway, service := gateway(t)
 	for _, address := range []net.Addr{nil, &net.UDPAddr{}, &net.UnixAddr{Name: "/tmp/socket"}} {
 		if _, err := service.Opened(address); !errors.Is(err, ErrInvalidArgument) {

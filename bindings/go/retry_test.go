@@ -20,7 +20,7 @@ func sealed(t *testing.T) (*Ring, []byte) {
 	return ring, token
 }
 
-func TestATokenGivesTheTransportParameters(t *testing.T) {
+func TestTokenGivesTheTransportParameters(t *testing.T) {
 	ring, token := sealed(t)
 	content, err := ring.Bytes()
 	if err != nil {
@@ -36,7 +36,7 @@ func TestATokenGivesTheTransportParameters(t *testing.T) {
 	}
 }
 
-func TestForgedTokensAreRefused(t *testing.T) {
+func TestTokenThatIsForgedIsRefused(t *testing.T) {
 	ring, token := sealed(t)
 	changed := append([]byte(nil), token...)
 	changed[40] ^= 1
@@ -62,7 +62,7 @@ func TestForgedTokensAreRefused(t *testing.T) {
 	}
 }
 
-func TestIDsProveThemselves(t *testing.T) {
+func TestIDsAreVerifiable(t *testing.T) {
 	ring, _ := sealed(t)
 	ids, err := NewConnectionIDs(ring, 12, []byte("ab"))
 	if err != nil {

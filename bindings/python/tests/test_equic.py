@@ -36,7 +36,7 @@ class Case(unittest.TestCase):
 
 
 class Guards(Case):
-    def test_they_count(self) -> None:
+    def test_guards_count(self) -> None:
         here, same, there = ("192.0.2.1", 1), ("::ffff:192.0.2.1", 9, 0, 0), ("2001:db8::1", 1)
         self.assertEqual((self.service.name, self.service.limit), ("web", 2))
         first, second = self.service.opened(here), self.service.opened(same)
@@ -59,13 +59,13 @@ class Guards(Case):
         del second
         self.assertEqual(self.service.count(here), 0, "a forgotten guard ends with its object")
 
-    def test_the_limit_is_the_live_one(self) -> None:
+    def test_limit_follows_a_live_change(self) -> None:
         self.gateway.set("max_connections", "7")
         self.assertEqual(self.service.limit, 7)
 
 
 class Program(Case):
-    def test_it_drops(self) -> None:
+    def test_program_drops_denied_packets(self) -> None:
         self.gateway.attach("lo", equic.Mode.GENERIC)
         self.gateway.deny("127.0.0.0/8", seconds=60)
         before = self.service.counter("denied")
@@ -80,13 +80,13 @@ class Program(Case):
             self.gateway.forget("127.0.0.0/8")
         self.gateway.detach("lo")
 
-    def test_it_is_joined(self) -> None:
+    def test_gateway_is_joined(self) -> None:
         with equic.join(NAME, "another") as joined:
             guard = joined.service("web").opened(("192.0.2.1", 1))
             self.assertEqual(joined.service().count(("192.0.2.1", 1)), 1)
         guard.close()
 
-    def test_servers_take_the_keys_as_they_join(self) -> None:
+    def test_keys_are_given_to_servers_as_they_join(self) -> None:
         token = self.gateway.ring().seal(("192.0.2.1", 4711), b"original1", b"retried.")
         with equic.join(NAME, "checks", token_check=equic.TokenCheck.GATEWAY_KEYS) as joined:
             ring = joined.ring()
@@ -103,7 +103,7 @@ class Program(Case):
                 with self.failing(equic.Code.NOT_FOUND):
                     joined.connection_ids()
 
-    def test_ids_are_the_gateway_s(self) -> None:
+    def test_ids_use_the_keys_of_the_gateway(self) -> None:
         checker = equic.ConnectionIds(self.gateway.ring(), equic.ID_LENGTH, b"ab")
         for check in equic.TokenCheck:
             with equic.join(NAME, "makes", token_check=check, issue_ids=True) as joined:
@@ -153,7 +153,7 @@ class Restarts(unittest.TestCase):
         channel.send("quota")
         return channel.recv()
 
-    def test_the_next_gateway_is_joined(self) -> None:
+    def test_next_gateway_is_joined(self) -> None:
         first, channel = self.start()
         events: queue.Queue[tuple[equic.JoinEvent, str]] = queue.Queue()
         with equic.join(NAME + "-other", "joined", on_event=lambda *event: events.put(event)) as joined:
@@ -182,7 +182,7 @@ class Restarts(unittest.TestCase):
 
 
 class Errors(Case):
-    def test_they_say_what_is_wrong(self) -> None:
+    def test_errors_say_what_is_wrong(self) -> None:
         for address in [("nowhere", 1), ("192.0.2.1", 99999), ("192.0.2.1",), (), None, ("::1", "x")]:
             with self.failing(equic.Code.INVALID_ARGUMENT):
                 self.service.opened(address)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ CLIENT, ORIGINAL, RETRY = ("192.0.2.1", 4711), b"original1", b"retried."
 
 
 class Tokens(unittest.TestCase):
-    def test_they_give_the_transport_parameters(self) -> None:
+    def test_tokens_give_the_transport_parameters(self) -> None:
         ring = equic.Ring.generate()
         token = ring.seal(CLIENT, ORIGINAL, RETRY)
         for known in (ring, equic.Ring(bytes(ring))):
@@ -16,7 +16,7 @@ class Tokens(unittest.TestCase):
             mapped = ("::ffff:192.0.2.1", 4711, 0, 0)
             self.assertEqual(known.verify(mapped, RETRY, token).original_dcid, ORIGINAL)
 
-    def test_forged_ones_are_refused(self) -> None:
+    def test_tokens_that_are_forged_are_refused(self) -> None:
         ring = equic.Ring.generate()
         token = ring.seal(CLIENT, ORIGINAL, RETRY)
         cases = [
@@ -36,7 +36,7 @@ class Tokens(unittest.TestCase):
 
 
 class Ids(unittest.TestCase):
-    def test_they_prove_themselves(self) -> None:
+    def test_ids_are_verifiable(self) -> None:
         ids = equic.ConnectionIds(equic.Ring.generate(), 12, b"ab")
         one, two = ids.generate(), ids.generate()
         self.assertEqual((len(one), one[1:3]), (12, b"ab"))

@@ -161,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_read_as_they_are_meant() {
+    fn addresses_are_read_by_their_family() {
         assert_eq!(read(&v4(), 16).unwrap(), "192.0.2.7:4433".parse().unwrap());
         assert_eq!(read(&v6("2001:db8::7"), 28).unwrap(), "[2001:db8::7]:4433".parse().unwrap());
         assert_eq!(read(&v6("::ffff:192.0.2.7"), 28).unwrap(), "192.0.2.7:4433".parse().unwrap());
     }
 
     #[test]
-    fn short_null_and_foreign_addresses_are_refused() {
+    fn addresses_that_are_short_null_or_foreign_are_refused() {
         for length in 0..16 {
             assert!(read(&v4(), length).is_err(), "{length}");
         }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_utf8_and_there() {
+    fn texts_must_be_utf8_and_not_null() {
         // SAFETY: the strings are literals.
         unsafe {
             assert_eq!(text(c"eth0".as_ptr(), "interface").unwrap(), "eth0");

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_an_internal_error_with_its_message() {
+    fn error_of_a_panic_is_internal_and_has_its_message() {
         assert_eq!(boundary(|| panic!("table {}", 7)), EQUIC_ERROR_INTERNAL);
         assert!(message().contains("table 7"), "{}", message());
         assert_eq!(boundary_or(4, || panic!("again")), 4);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_belong_to_their_thread_and_outlive_success() {
+    fn error_message_belongs_to_its_thread_and_outlives_success() {
         assert_eq!(boundary(|| Err(Failure::argument("no\0 port"))), EQUIC_ERROR_INVALID_ARGUMENT);
         assert_eq!(boundary(|| Ok(())), EQUIC_OK);
         assert_eq!(message(), "no port");
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn every_code_has_a_text_of_its_own() {
+    fn error_codes_have_texts_of_their_own() {
         for (index, (code, text)) in TEXTS.iter().enumerate() {
             assert_eq!(*code as usize, index);
             assert!(TEXTS.iter().filter(|(_, other)| other == text).count() == 1);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verifier_s_log_is_kept() {
+    fn error_keeps_the_log_of_the_verifier() {
         let error = Error::Verifier { line: "last".to_owned(), log: "first\nlast".to_owned() };
         assert_eq!(boundary(|| Err(error.into())), EQUIC_ERROR_VERIFIER);
         // SAFETY: the log is not NULL after a verifier error.

@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn long_text_is_cut_between_characters() {
+    fn text_that_is_too_long_is_cut_between_characters() {
         assert_eq!(read(fixed::<8>("")), "");
         assert_eq!(read(fixed::<8>("eth0")), "eth0");
         assert_eq!(read(fixed::<8>("1234567")), "1234567");

@@ -239,13 +239,13 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_port_443_without_limits() {
+    fn options_default_to_port_443_without_limits() {
         let config = config(&equic_options::default()).unwrap();
         assert_eq!(config, Config::for_port(443));
     }
 
     #[test]
-    fn every_option_arrives() {
+    fn options_all_reach_the_configuration() {
         let options = equic_options {
             name: c"edge".as_ptr(),
             service: c"web".as_ptr(),
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_hold_is_named() {
+    fn options_that_are_invalid_are_named() {
         let default = equic_options::default();
         let refused = [
             (equic_options { port: 0, ..default }, EQUIC_ERROR_INVALID_ARGUMENT, "`port`"),
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_caller_is_served_while_it_asks_for_nothing_newer() {
+    fn options_of_a_newer_caller_work_if_new_fields_are_zero() {
         let mut newer = Newer { known: equic_options::default(), more: [0xaa; 24] };
         // SAFETY: the structure has `size` bytes.
         let code = unsafe { equic_options_init((&raw mut newer).cast(), size_of::<Newer>()) };

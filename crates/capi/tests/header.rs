@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 #[test]
-fn the_committed_headers_are_the_generated_ones() {
+fn headers_that_are_committed_are_the_generated_ones() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     for (name, generated) in header::generate(folder).expect("cbindgen reads this crate") {
         let committed = fs::read(folder.join("include").join(name)).expect("it is committed");

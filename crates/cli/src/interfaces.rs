@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_named() {
+    fn path_option_parses_addresses_costs_and_all() {
         assert_eq!("all".parse(), Ok(PathFrom::All));
         assert_eq!("::1".parse(), Ok(PathFrom::Address("::1".parse().unwrap(), 0)));
         assert!("eth0".parse::<PathFrom>().is_err());
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_is_wanted_unless_its_interface_is_down() {
+    async fn path_address_is_wanted_unless_its_interface_is_down() {
         let mut follower = follower(&[PathFrom::Address("127.0.0.2".parse().unwrap(), 5)]);
         // No interface lists 127.0.0.2, but it is usable, because Linux accepts all of 127.0.0.0/8
         // as local.
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_interface_is_one_path_of_each_family() {
+    async fn path_all_takes_one_address_per_interface_and_family() {
         let mut follower = follower(&[PathFrom::All]);
         let chosen = follower.choose(&[
             on("lo", "127.0.0.1", true),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_that_nobody_has() {
+    async fn path_address_of_no_interface_is_refused() {
         let nobodys = PathFrom::Address("192.0.2.77".parse().unwrap(), 0);
         assert!(Follower::new(vec![nobodys]).is_err());
     }

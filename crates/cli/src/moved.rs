@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_old_name_counts() {
+    fn old_name_is_matched_by_its_longest_form() {
         let new = |words: &[&str]| new_name(words.iter().map(OsString::from));
         assert_eq!(new(&["lab", "bench", "--forged"]), Some("gateway-bench"));
         assert_eq!(new(&["lab", "up", "bench"]), Some("net"));

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_that_ran_out_are_what_the_advice_is_about() {
+    fn failure_by_the_descriptor_limit_advises_about_the_limit() {
         let full = |number| std::io::Error::from_raw_os_error(number);
         for (number, advice) in [(24, "LimitNOFILE="), (23, "fs.file-max")] {
             for failure in [

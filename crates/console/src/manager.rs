@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn manager_is_told_by_path_and_by_abstract_name() {
+    fn manager_is_notified_by_path_and_by_abstract_name() {
         let folder = std::env::temp_dir().join(format!("equic-manager-{}", std::process::id()));
         let name = format!("equic-manager-{}", std::process::id());
         let by_path = UnixDatagram::bind(&folder).unwrap();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn manager_that_is_not_there_stops_nothing() {
+    fn manager_that_is_missing_is_not_found() {
         Manager::none().ready("in force");
         let missing = OsStr::new("/nowhere/notify");
         assert_eq!(Manager::at(missing).unwrap_err().kind(), io::ErrorKind::NotFound);

@@ -250,12 +250,12 @@ mod tests {
     use super::{escaped, shown, wrapped};
 
     #[test]
-    fn lines_drive_no_terminal() {
+    fn output_of_lines_has_no_control_characters() {
         assert_eq!(escaped("a\x1b[2J\r\u{9b}é\nb\\"), "a\\u{1b}[2J\\r\\u{9b}é\nb\\");
     }
 
     #[test]
-    fn json_drives_no_terminal_and_says_the_same() {
+    fn output_of_json_has_no_control_characters_and_the_same_value() {
         let value = serde_json::json!({ "path": "/a\u{202e}b\u{9b}\u{7f}\u{1b}é\\\"\u{e0001}" });
         for json in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
             let shown = shown(&json);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_fit_the_terminal() {
+    fn output_of_long_texts_fits_the_terminal() {
         assert_eq!(wrapped("* one two three four", Some(9), "  "), "* one two\n  three\n  four");
         assert_eq!(wrapped("one two", None, ""), "one two");
         assert_eq!(wrapped("overlong", Some(3), ""), "overlong");

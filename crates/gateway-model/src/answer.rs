@@ -197,7 +197,7 @@ mod tests {
 
     /// Compares the tags with the examples in RFC 9001 A.4 and RFC 9369 A.4.
     #[test]
-    fn tags_of_the_rfcs() {
+    fn integrity_tags_match_the_rfcs() {
         let original = [0x83, 0x94, 0xc8, 0xf0, 0x3e, 0x51, 0x57, 0x08];
         let behind = *b"\x00\x08\xf0\x67\xa5\x50\x2a\x42\x62\xb5token";
         let v1 = [&[0xff, 0, 0, 0, 1], &behind[..]].concat();

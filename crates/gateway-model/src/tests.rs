@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 const SECOND: u64 = 1_000_000_000;
 
 #[test]
-fn a_bucket_passes_its_burst_whatever_the_rate() {
+fn bucket_passes_its_burst_at_any_rate() {
     for rate in [1, 3, 7, 10, 999_983, 100_000_007] {
         for burst in [1, 2, 10, 1_000] {
             let bucket = Rate::per_second(rate, burst);
@@ -23,7 +23,7 @@ fn a_bucket_passes_its_burst_whatever_the_rate() {
 }
 
 #[test]
-fn a_bucket_keeps_its_rate() {
+fn bucket_keeps_its_rate() {
     let bucket = Rate::per_second(7, 3);
     let mut tat = 0;
     let passed = (0..70_000).filter(|ms| bucket.charge(&mut tat, 1, SECOND + ms * 1_000_000));
@@ -33,7 +33,7 @@ fn a_bucket_keeps_its_rate() {
 }
 
 #[test]
-fn a_refused_charge_changes_nothing() {
+fn bucket_is_not_changed_by_a_refused_charge() {
     let bucket = Rate::per_second(10, 2);
     let mut tat = 0;
     assert!(!bucket.charge(&mut tat, 3, SECOND));
@@ -42,14 +42,14 @@ fn a_refused_charge_changes_nothing() {
 }
 
 #[test]
-fn a_huge_charge_is_refused() {
+fn bucket_refuses_a_huge_charge() {
     let bucket = Rate::per_second(1, 10);
     assert!(!bucket.charge(&mut 0, 65_527, SECOND));
     assert!(!bucket.charge(&mut 0, u64::MAX, SECOND));
 }
 
 #[test]
-fn off_is_off() {
+fn bucket_that_is_off_passes_everything() {
     assert_eq!(Rate::per_second(0, 5), Rate::OFF);
     assert!(Rate::OFF.charge(&mut 0, u64::MAX, 0));
 }
@@ -59,7 +59,7 @@ fn deny(acl: &mut Acl, addr: IpAddr, len: u8) {
 }
 
 #[test]
-fn every_prefix_length_matches_its_addresses() {
+fn acl_of_every_prefix_length_matches_its_addresses() {
     let v4 = Ipv4Addr::new(203, 0, 113, 77);
     for len in 0..=32 {
         let mut acl = Acl::default();
@@ -84,7 +84,7 @@ fn every_prefix_length_matches_its_addresses() {
 }
 
 #[test]
-fn lengths_beyond_the_family_are_cut() {
+fn prefix_lengths_beyond_the_family_are_cut() {
     let mut acl = Acl::default();
     deny(&mut acl, Ipv4Addr::LOCALHOST.into(), 200);
     assert_eq!(acl.look_up(Ipv4Addr::LOCALHOST.into(), 0), Some(AclAction::Deny));
@@ -119,7 +119,7 @@ fn frame(port: u16, udp_len: u16) -> Vec<u8> {
 }
 
 #[test]
-fn an_initial_is_new_and_then_under_way() {
+fn initial_is_new_and_then_under_way() {
     let mut model = model();
     let reasons: Vec<Reason> = (0..2)
         .filter_map(|now| model.judge(&frame(443, 1208), now).verdict())
@@ -131,12 +131,12 @@ fn an_initial_is_new_and_then_under_way() {
 }
 
 #[test]
-fn a_listener_of_no_service_is_nobody_s() {
+fn listener_without_a_service_makes_packets_foreign() {
     assert_eq!(model().judge(&frame(444, 1208), 0), Outcome::Foreign);
 }
 
 #[test]
-fn every_beginning_of_a_frame_is_judged() {
+fn frame_of_any_shorter_length_is_judged() {
     let mut model = model();
     let whole = frame(443, 1208);
     for len in 0..whole.len() {
@@ -145,7 +145,7 @@ fn every_beginning_of_a_frame_is_judged() {
 }
 
 #[test]
-fn no_single_byte_makes_it_panic() {
+fn frame_with_any_byte_changed_causes_no_panic() {
     let mut model = model();
     let whole = frame(443, 1208);
     for at in 0..80 {

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_and_bytes_of_one_word_are_told_apart() {
+    fn seen_counter_keeps_packets_and_bytes_apart() {
         let (mut seen, mut packets, mut bytes) = (equic_seen::default(), 0, 0_u64);
         while packets < 5 * u64::from(EQUIC_SEEN_HALF) {
             let len = [0, 1, 1_200, 65_535][packets as usize % 4];
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_half_that_is_not_counted_for_long_makes_no_packets_up() {
+    fn seen_counter_is_exact_before_a_half_is_counted() {
         let half = u64::from(EQUIC_SEEN_HALF);
         let passed = equic_seen { recent: 2 * half - 1, halves: 0 };
         assert_eq!(passed.packets(), 2 * half - 1);
@@ -135,14 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_begin_again_and_leave_the_packets_alone() {
+    fn seen_counter_bytes_wrap_without_changing_packets() {
         let seen = equic_seen { recent: u64::MAX << EQUIC_SEEN_BITS | 5, halves: 0 };
         let [seen, _] = count_packets(seen, 11);
         assert_eq!((seen.packets(), seen.bytes()), (6, 10));
     }
 
     #[test]
-    fn a_ring_shows_no_keys() {
+    fn ring_debug_output_has_no_keys() {
         let ring = super::equic_ring { words: [0x0123_4567_89ab_cdef; 16] };
         assert_eq!(format!("{ring:?}"), "equic_ring { .. }");
     }

@@ -413,7 +413,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_in_the_way_is_named_with_what_to_do() {
+    fn interface_busy_error_names_the_program_and_the_remedy() {
         let busy = |name: &str| Error::InterfaceBusy {
             interface: "eth0".to_owned(),
             program_id: Some(42),

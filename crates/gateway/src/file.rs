@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_regular_files_are_read_and_nothing_is_waited_for() {
+    fn file_that_is_not_regular_or_too_long_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         std::fs::write(at("file"), "12345").unwrap();

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn server_is_recorded_for_what_it_can_do() {
+    fn key_use_sets_the_flags_of_a_server() {
         const KEYS: u32 = abi::EQUIC_MEMBER_KEYS;
         const IDS: u32 = abi::EQUIC_MEMBER_IDS;
         // The use of keys, whether the server requests the ring, its flags without the ring, and

@@ -488,7 +488,7 @@ mod tests {
 
     /// Keys must rotate even if the gateway is restarted more often than the rotation is due.
     #[test]
-    fn keys_rotation_goes_on_where_the_process_before_was() {
+    fn keys_rotation_keeps_its_due_time_over_a_restart() {
         let hour = nanos(Duration::from_secs(3_600));
         assert_eq!(due_after(5 * hour, false), 17 * hour);
         assert_eq!(due_after(5 * hour, true), 5 * hour + nanos(SETTLING));
@@ -498,7 +498,7 @@ mod tests {
     /// Servers must get a new key before the XDP program uses it. Otherwise they would refuse every
     /// client with a token of that key.
     #[test]
-    fn a_key_that_servers_cannot_read_is_not_used() {
+    fn keys_that_cannot_be_written_to_the_file_are_not_used() {
         let mut ring = KeyRing::generate(Clock::Monotonic).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let (path, missing) = (folder.path().join("keys"), folder.path().join("missing/keys"));
@@ -522,7 +522,7 @@ mod tests {
     /// that runs as this user would keep the first keys that it read, and refuse all new clients
     /// after the second rotation.
     #[test]
-    fn a_file_that_was_given_to_the_server_stays_the_servers() {
+    fn keys_file_keeps_its_owner_and_mode_on_rotation() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("keys");
         let mut ring = KeyRing::generate(Clock::Monotonic).unwrap();

@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernels_that_lack_something_are_told_by_version() {
+    fn kernel_too_old_error_names_release_and_missing_feature() {
         let said = too_old(("5.10.0-30-amd64".to_owned(), (5, 10))).expect("too old").to_string();
         assert_eq!(
             said,

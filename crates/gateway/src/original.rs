@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_is_about_its_sender() {
+    fn sender_is_read_from_the_datagram() {
         for (tags, options) in [(0, 0), (1, 0), (2, 8)] {
             let initial = long(0xc0, 1, &[5; 4], 1200);
             let found = sender(&frame(tags, 0x0800, &ipv4(17, 0x4000, options, &udp(&initial))));
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_the_program_s() {
+    fn sender_keys_match_the_xdp_program() {
         let load = abi::equic_load {
             v4_mask: u32::from_ne_bytes([255, 255, 255, 0]),
             v6_mask: [u64::MAX, 0],
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_read_here_is_said_to_be_unclear() {
+    fn sender_keys_of_unparsed_headers_are_unclear() {
         let plain = udp(&[0x40; 30]);
         for (frame, expected) in [
             (frame(0, 0x0800, &ipv4(17, 0x2000, 0, &plain)), Keys::Unclear),

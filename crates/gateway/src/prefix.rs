@@ -107,7 +107,7 @@ mod tests {
     use crate::config::{GatewayConfig, parse_prefix};
 
     #[test]
-    fn sources_print_as_prefixes() {
+    fn prefix_of_a_source_prints_with_its_length() {
         let cases = [
             (32, 64, "192.0.2.1", "192.0.2.1"),
             (24, 64, "192.0.2.0", "192.0.2.0/24"),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_prefixes_agree() {
+    fn prefix_round_trips_through_a_list_key() {
         for text in ["192.0.2.0/24", "0.0.0.0/0", "10.1.2.3/32", "2001:db8::/32", "::/0", "::1/128"]
         {
             let net = parse_prefix(text).expect("a prefix");

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn rates_read_and_print() {
+fn rate_round_trips_through_text() {
     let cases = [
         ("20/s burst 40", 20.0, 40, "20/s burst 40"),
         ("20/s", 20.0, 20, "20/s"),
@@ -28,7 +28,7 @@ fn rates_read_and_print() {
 
 /// A rate of packets or connections must never be displayed with a unit of bytes.
 #[test]
-fn rates_of_bytes_are_shown_as_such() {
+fn rate_of_bytes_prints_byte_units() {
     for text in ["10MB/s burst 1MB", "100kB/s", "1500/s", "3GB/h burst 7MB", "off"] {
         let rate: Rate = text.parse().unwrap();
         assert_eq!(rate.of_bytes().to_string(), text);
@@ -38,7 +38,7 @@ fn rates_of_bytes_are_shown_as_such() {
 }
 
 #[test]
-fn bad_rates_say_what_is_right() {
+fn rate_errors_show_a_valid_example() {
     for text in [
         "",
         "20",
@@ -62,7 +62,7 @@ fn bad_rates_say_what_is_right() {
 }
 
 #[test]
-fn a_burst_lets_exactly_that_many_through() {
+fn rate_burst_admits_exactly_that_many() {
     // Simulates the bucket of docs/policy.md. At one instant, `burst` units must pass, and one more
     // must not.
     for (amount, burst) in [(20, 40), (3, 1), (7, 7), (1_000_003, 17), (10_000_000, 1_000_000)] {
@@ -77,7 +77,7 @@ fn a_burst_lets_exactly_that_many_through() {
 }
 
 #[test]
-fn rates_survive_the_kernel() {
+fn rate_round_trips_through_the_abi() {
     for text in [
         "20/s burst 40",
         "300/min",
@@ -100,7 +100,7 @@ fn rates_survive_the_kernel() {
 }
 
 #[test]
-fn durations_read_and_print() {
+fn duration_round_trips_through_text() {
     let cases = [
         ("250ms", 250_000_000, "250ms"),
         ("1s", 1_000_000_000, "1s"),
@@ -138,7 +138,7 @@ fn durations_read_and_print() {
 }
 
 #[test]
-fn sizes() {
+fn size_parses_units_and_rejects_invalid_text() {
     assert_eq!(parse_size("64KiB"), Ok(65_536));
     assert_eq!(parse_size("10 MB"), Ok(10_000_000));
     assert_eq!(parse_size("1_500"), Ok(1_500));

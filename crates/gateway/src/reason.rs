@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_the_header_s() {
+    fn reason_table_matches_the_header() {
         assert_eq!(Reason::all().len(), crate::abi::EQUIC_REASON_COUNT as usize);
         for (index, reason) in Reason::all().enumerate() {
             assert_eq!(reason.number() as usize, index);

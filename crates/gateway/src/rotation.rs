@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_gateway_finds_the_newest_rotation() {
+    fn rotation_file_gives_the_newest_rotation() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rotation").to_str().unwrap().to_owned();
         let rotation_file = Some(path.clone());
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_for_servers_tell_it_too() {
+    fn rotation_is_also_read_from_the_key_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("keys");
         crate::keys::write_key_ring(&path, &ring(3)).unwrap();

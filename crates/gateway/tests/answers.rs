@@ -208,7 +208,7 @@ fn answers_follow_addresses_that_change() {
 }
 
 #[test]
-fn answers_for_a_server_behind_this_host_need_its_name() {
+fn answers_for_a_server_behind_this_host_need_its_address() {
     in_namespace(|| {
         addresses();
         let behind = "192.0.2.80";
@@ -234,7 +234,7 @@ fn answers_for_a_server_behind_this_host_need_its_name() {
 }
 
 #[test]
-fn packets_to_other_hosts_pass_through_a_router() {
+fn transit_packets_pass_through_a_router() {
     in_namespace(|| {
         addresses();
         let gateway = answering("router", |_| {});
@@ -263,7 +263,7 @@ fn packets_to_other_hosts_pass_through_a_router() {
 }
 
 #[test]
-fn packets_to_other_hosts_pass_through_a_bridge() {
+fn transit_packets_pass_through_a_bridge() {
     in_namespace(|| {
         addresses();
         let gateway = answering("bridge", |_| {});

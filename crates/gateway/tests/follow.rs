@@ -38,7 +38,7 @@ fn action(gateway: &Gateway, from: &str) -> Action {
 }
 
 #[test]
-fn the_quota_is_in_force_again_with_what_is_open() {
+fn follow_restores_the_quota_with_open_connections() {
     in_namespace(|| {
         let mut config = config("follow");
         config.services[0].max_connections = 2;
@@ -80,7 +80,7 @@ fn the_quota_is_in_force_again_with_what_is_open() {
 }
 
 #[test]
-fn a_killed_gateway_is_followed_too_and_a_service_it_lacks_is_named() {
+fn follow_after_a_kill_names_a_missing_service() {
     in_namespace(|| {
         let name = support::unique("killed");
         let child = Child::start("gateway", &name);
@@ -103,7 +103,7 @@ fn a_killed_gateway_is_followed_too_and_a_service_it_lacks_is_named() {
 }
 
 #[test]
-fn gateways_of_other_network_namespaces_are_passed_over() {
+fn follow_skips_gateways_of_other_network_namespaces() {
     in_namespace(|| {
         let config = config("twin");
         let _stranger = attached(&config);
@@ -128,7 +128,7 @@ fn gateways_of_other_network_namespaces_are_passed_over() {
 }
 
 #[test]
-fn without_privileges_it_says_that_it_cannot_look() {
+fn follow_without_privileges_reports_that_it_cannot_join() {
     in_namespace(|| {
         let config = config("dropped");
         let gateway = loaded(&config);

@@ -91,7 +91,7 @@ fn keys_are_rotated_without_a_gap() {
 }
 
 #[test]
-fn each_gateway_has_its_own_keys() {
+fn keys_differ_between_gateways() {
     in_namespace(|| {
         let (one, other) = (asking("one"), asking("other"));
         let ring = one.control().key_ring().unwrap();
@@ -109,7 +109,7 @@ fn each_gateway_has_its_own_keys() {
 }
 
 #[test]
-fn who_reads_the_file_can_check_tokens() {
+fn keys_file_lets_its_readers_check_tokens() {
     in_namespace(|| {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("keys");
@@ -140,7 +140,7 @@ fn who_reads_the_file_can_check_tokens() {
 /// Then older connection IDs have an unknown rotation number, and do not count as forged
 /// (docs/policy.md s.10).
 #[test]
-fn rotations_go_on_where_the_last_gateway_was() {
+fn keys_rotation_number_continues_after_a_restart() {
     in_namespace(|| {
         let folder = tempfile::tempdir().unwrap();
         let mut config = config("rotations");

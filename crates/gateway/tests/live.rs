@@ -17,7 +17,7 @@ use support::{Child, Initial, await_that, config, in_namespace, ip, root};
 const A: &str = "192.0.2.1:4000";
 
 #[test]
-fn attaches_natively_and_leaves() {
+fn attach_is_native_and_ends_with_the_gateway() {
     in_namespace(|| {
         let gateway = Gateway::load(&config("native"), ObjectSource::Embedded).unwrap();
         let attached = gateway.attach("veth0", Mode::Auto).unwrap();
@@ -36,7 +36,7 @@ fn attaches_natively_and_leaves() {
 }
 
 #[test]
-fn falls_back_to_generic_with_a_notice() {
+fn attach_falls_back_to_generic_with_a_notice() {
     in_namespace(|| {
         let gateway = Gateway::load(&config("generic"), ObjectSource::Embedded).unwrap();
         let refused = gateway.attach("lo", Mode::Native).unwrap_err();
@@ -47,7 +47,7 @@ fn falls_back_to_generic_with_a_notice() {
 }
 
 #[test]
-fn leaves_other_programs_alone() {
+fn attach_leaves_other_programs_alone() {
     in_namespace(|| {
         let first = Gateway::load(&config("first"), ObjectSource::Embedded).unwrap();
         first.attach("veth0", Mode::Native).unwrap();
@@ -72,7 +72,7 @@ fn leaves_other_programs_alone() {
 /// Captures parts of a jumbo frame. The kernel splits it over several buffers, and the XDP program
 /// can access only the first one directly.
 #[test]
-fn dropped_packets_are_captured_as_far_as_was_asked_for() {
+fn capture_has_as_many_bytes_as_requested() {
     in_namespace(|| {
         // The XDP program's clock does not advance, so the capture's lease cannot expire.
         let options = LoadOptions { test_clock: true, ..LoadOptions::default() };
@@ -94,7 +94,7 @@ fn dropped_packets_are_captured_as_far_as_was_asked_for() {
 }
 
 #[test]
-fn bad_input_is_explained() {
+fn error_explains_a_bad_interface_or_object() {
     in_namespace(|| {
         let config = config("bad");
         let gateway = Gateway::load(&config, ObjectSource::Embedded).unwrap();
@@ -125,7 +125,7 @@ fn bad_input_is_explained() {
 }
 
 #[test]
-fn an_object_of_another_version_is_refused() {
+fn object_of_another_abi_version_is_refused() {
     in_namespace(|| {
         let mut bytes = equic_gateway::embedded_object().to_vec();
         let mut magic_and_version = [b'Q', b'U', b'I', b'C', 0, 0, 0, 0];
@@ -144,7 +144,7 @@ fn an_object_of_another_version_is_refused() {
 }
 
 #[test]
-fn the_verifier_s_words_are_passed_on() {
+fn object_that_the_verifier_rejects_reports_its_log() {
     in_namespace(|| {
         // The first instruction of the XDP program is replaced with a read through an uninitialised
         // register.
@@ -162,7 +162,7 @@ fn the_verifier_s_words_are_passed_on() {
 }
 
 #[test]
-fn without_privileges_it_says_which() {
+fn load_without_privileges_names_the_missing_ones() {
     in_namespace(|| {
         let child = Child::start("unprivileged_load", "");
         let said = child.output();
@@ -205,7 +205,7 @@ fn quota_follows_the_ledger() {
 /// The XDP program keeps a packet's fields in per-CPU memory. The verdict on the next packet must
 /// not contain fields of an earlier one.
 #[test]
-fn a_verdict_shows_nothing_of_the_packet_before() {
+fn verdict_has_no_field_of_an_earlier_packet() {
     in_namespace(|| {
         let gateway =
             Gateway::load_with(&config("before"), ObjectSource::Embedded, LoadOptions::explain())
@@ -233,7 +233,7 @@ fn a_verdict_shows_nothing_of_the_packet_before() {
 }
 
 #[test]
-fn the_exact_listener_wins() {
+fn listener_with_an_address_precedes_a_port() {
     in_namespace(|| {
         let mut config = config("listen");
         let mut exact = config.services[0].clone();
@@ -259,7 +259,7 @@ fn the_exact_listener_wins() {
 }
 
 #[test]
-fn a_killed_server_s_counts_vanish() {
+fn ledger_of_a_killed_server_expires() {
     in_namespace(|| {
         let mut config = config("lease");
         config.services[0].max_connections = 1;
@@ -292,7 +292,7 @@ fn a_killed_server_s_counts_vanish() {
 }
 
 #[test]
-fn whoever_waits_for_a_server_removes_its_ledger() {
+fn ledger_of_a_dead_server_can_be_removed_by_pid() {
     in_namespace(|| {
         let mut config = config("reap");
         config.gateway.lease = Duration::from_secs(60);
@@ -309,7 +309,7 @@ fn whoever_waits_for_a_server_removes_its_ledger() {
 }
 
 #[test]
-fn a_killed_gateway_leaves_nothing() {
+fn gateway_that_is_killed_leaves_nothing() {
     in_namespace(|| {
         let child = Child::start("gateway", &support::unique("killed"));
         child.ready();
@@ -338,7 +338,7 @@ fn a_killed_gateway_leaves_nothing() {
 }
 
 #[test]
-fn another_process_s_gateway_is_controlled() {
+fn control_changes_the_gateway_of_another_process() {
     in_namespace(|| {
         let name = support::unique("remote");
         let child = Child::start("gateway", &name);
@@ -390,7 +390,7 @@ fn another_process_s_gateway_is_controlled() {
 }
 
 #[test]
-fn every_place_can_be_taken_once() {
+fn ledger_slots_can_each_be_taken_once() {
     in_namespace(|| {
         let gateway = Gateway::load(&config("places"), ObjectSource::Embedded).unwrap();
         let control = gateway.control();
@@ -412,7 +412,7 @@ fn every_place_can_be_taken_once() {
 }
 
 #[test]
-fn lists_hold_and_expire() {
+fn list_entries_hold_and_expire() {
     in_namespace(|| {
         let mut config = config("lists");
         config.gateway.acl_entries = 2;
@@ -461,7 +461,7 @@ const IPV4_FLAGS: usize = 20;
 const MORE_FRAGMENTS: u8 = 0x20;
 
 #[test]
-fn snapshots_know_what_the_gateway_knows() {
+fn snapshot_has_the_state_of_its_gateway() {
     in_namespace(|| {
         let mut config = config("snapshot");
         config.services[0].max_connections = 2;
@@ -523,7 +523,7 @@ fn snapshots_know_what_the_gateway_knows() {
 /// The XDP program charges at the time of the kernel's tick if the bucket has room at that time.
 /// The packets that pass must not exceed the rate.
 #[test]
-fn a_rate_holds_by_the_real_clock() {
+fn rate_holds_by_the_real_clock() {
     const PACKETS: u32 = 200_000;
     const BURST: u64 = 20;
     const EACH_MS: u64 = 10;
@@ -548,7 +548,7 @@ fn a_rate_holds_by_the_real_clock() {
 }
 
 #[test]
-fn limits_of_prefixes_and_services_begin_and_end_while_it_runs() {
+fn rate_limits_of_prefixes_and_services_change_live() {
     in_namespace(|| {
         let gateway = Gateway::load(&config("wide"), ObjectSource::Embedded).unwrap();
         let control = gateway.control();
@@ -582,7 +582,7 @@ fn limits_of_prefixes_and_services_begin_and_end_while_it_runs() {
 }
 
 #[test]
-fn limits_by_prefix_are_the_program_s_and_the_servers() {
+fn override_limits_apply_in_the_program_and_in_servers() {
     in_namespace(|| {
         let own = |prefix: &str, max| OverrideConfig {
             prefixes: vec![prefix.parse().unwrap()],
@@ -628,7 +628,7 @@ fn limits_by_prefix_are_the_program_s_and_the_servers() {
 }
 
 #[test]
-fn counters_and_events_tell_what_happened() {
+fn counters_and_events_report_verdicts() {
     in_namespace(|| {
         let gateway = Gateway::load(&config("events"), ObjectSource::Embedded).unwrap();
         let control = gateway.control();
@@ -697,7 +697,7 @@ fn child() {
 
 /// Links and programs that appear and disappear during a search must not cause an error.
 #[test]
-fn is_found_while_others_attach_and_leave() {
+fn control_finds_a_gateway_while_others_attach_and_detach() {
     in_namespace(|| {
         let gateway = Gateway::load(&config("found"), ObjectSource::Embedded).unwrap();
         gateway.attach("veth0", Mode::Auto).unwrap();

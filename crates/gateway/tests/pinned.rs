@@ -3,7 +3,7 @@
 //! Every test has its own network and mount namespaces, with a BPF file system mounted in a
 //! temporary directory.
 
-mod dead;
+mod resets;
 mod support;
 
 use std::ffi::CString;
@@ -119,7 +119,7 @@ fn other_object() -> ObjectSource {
 }
 
 #[test]
-fn goes_on_without_its_process_and_is_taken_over() {
+fn pinned_gateway_outlives_its_process_and_is_taken_over() {
     in_namespace(|| {
         let fs = BpfFs::mount();
         let config = config("kept");
@@ -184,7 +184,7 @@ fn goes_on_without_its_process_and_is_taken_over() {
 }
 
 #[test]
-fn another_program_takes_the_place_of_the_old_one() {
+fn pinned_gateway_can_be_replaced_by_another_program() {
     in_namespace(|| {
         let fs = BpfFs::mount();
         let config = config("upgrade");
@@ -231,7 +231,7 @@ fn another_program_takes_the_place_of_the_old_one() {
 }
 
 #[test]
-fn a_living_process_is_taken_over_and_leaves() {
+fn pinned_gateway_is_taken_over_from_a_living_process() {
     in_namespace(|| {
         let fs = BpfFs::mount();
         let config = config("living");
@@ -260,7 +260,7 @@ fn a_living_process_is_taken_over_and_leaves() {
 }
 
 #[test]
-fn what_cannot_change_is_named() {
+fn pinned_gateway_names_settings_that_cannot_change() {
     in_namespace(|| {
         let fs = BpfFs::mount();
         let config = config("fixed");
@@ -326,7 +326,7 @@ fn what_cannot_change_is_named() {
 
 /// Restarts must not delay the next rotation of the keys.
 #[test]
-fn keys_of_a_pinned_gateway_keep_their_age_over_restarts() {
+fn pinned_gateway_keys_keep_their_age_over_restarts() {
     in_namespace(|| {
         let fs = BpfFs::mount();
         let config = config("aged");
@@ -405,7 +405,7 @@ fn pinned_gateway_is_taken_over_without_an_interface_that_was_moved() {
 }
 
 #[test]
-fn another_version_elsewhere_is_in_nobodys_way() {
+fn pinned_gateway_of_another_version_does_not_affect_other_namespaces() {
     in_namespace(|| {
         let fs = BpfFs::mount();
         left_behind(&config("elsewhere"), &fs.dir());
@@ -435,7 +435,7 @@ fn another_version_elsewhere_is_in_nobodys_way() {
 }
 
 #[test]
-fn another_version_in_the_gateways_place_is_told_of() {
+fn pinned_gateway_of_another_version_is_reported_to_servers() {
     in_namespace(|| {
         let fs = BpfFs::mount();
         let config = config("upgraded");
@@ -461,7 +461,7 @@ fn another_version_in_the_gateways_place_is_told_of() {
 }
 
 #[test]
-fn another_version_is_refused_not_guessed() {
+fn pinned_gateway_of_another_version_is_refused() {
     in_namespace(|| {
         let fs = BpfFs::mount();
         let config = config("version");
@@ -503,7 +503,7 @@ fn another_version_is_refused_not_guessed() {
 /// During an upgrade, gateways of both releases run. A search must return the gateway that this
 /// release can use, and report the other one.
 #[test]
-fn a_gateway_of_another_release_hides_no_other() {
+fn pinned_gateway_of_another_release_hides_no_other() {
     in_namespace(|| {
         let fs = BpfFs::mount();
         let (old, new) = (config("old"), config("new"));
@@ -525,7 +525,7 @@ fn a_gateway_of_another_release_hides_no_other() {
 }
 
 #[test]
-fn damage_and_strangers_are_told_apart() {
+fn pinned_folder_errors_tell_damage_from_foreign_files() {
     in_namespace(|| {
         let plain = tempfile::tempdir().unwrap();
         let config = config("damage");
@@ -592,7 +592,7 @@ fn damage_and_strangers_are_told_apart() {
 #[test]
 fn child() {
     let Some((role, name)) = support::role() else { return };
-    if dead::child(&role, &name) {
+    if resets::child(&role, &name) {
         return;
     }
     assert_eq!(role, "pinned");

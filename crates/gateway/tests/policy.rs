@@ -28,7 +28,7 @@ fn load(config: &Config) -> Gateway {
 }
 
 #[test]
-fn what_stays_on_a_list_is_never_off_it() {
+fn list_replacement_never_removes_an_entry_that_stays() {
     in_namespace(|| {
         let mut config = config("replace");
         config.gateway.acl_entries = 3_000;
@@ -73,7 +73,7 @@ fn what_stays_on_a_list_is_never_off_it() {
 }
 
 #[test]
-fn each_origin_has_its_own_entries() {
+fn list_entries_of_each_origin_are_separate() {
     in_namespace(|| {
         let gateway = load(&config("origins"));
         let control = gateway.control();
@@ -145,7 +145,7 @@ fn refusals_are_counted_exactly() {
 
 /// If a service uses Retry, refused packets without a valid token must not count towards a ban.
 #[test]
-fn refusals_of_packets_without_proof_do_not_count_where_retry_is_on() {
+fn refusals_without_proof_do_not_count_if_retry_is_on() {
     in_namespace(|| {
         for retry in [Retry::Never, Retry::Always, Retry::Adaptive] {
             let mut config = config("proved");
@@ -179,7 +179,7 @@ fn report(number: usize) -> Report {
 }
 
 #[test]
-fn a_report_is_read_whole_by_others() {
+fn report_is_read_whole_by_other_processes() {
     in_namespace(|| {
         let config = config("report");
         let gateway = load(&config);
@@ -217,7 +217,7 @@ fn a_report_is_read_whole_by_others() {
 
 /// Prints the time that a list of 100,000 entries takes. It asserts nothing about that time.
 #[test]
-fn a_hundred_thousand_entries() {
+fn list_of_100_000_entries_is_replaced() {
     in_namespace(|| {
         let mut config = config("many");
         config.gateway.acl_entries = 200_000;

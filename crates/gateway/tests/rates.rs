@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 #[test]
-fn a_bucket_whose_exchanges_are_all_lost_refuses_and_says_so() {
+fn rate_bucket_retries_lost_exchanges_and_then_refuses() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rates");
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());

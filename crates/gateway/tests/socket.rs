@@ -139,7 +139,7 @@ fn good() -> Vec<u8> {
 }
 
 #[test]
-fn a_server_without_privileges_counts_until_it_ends() {
+fn socket_server_without_privileges_counts_until_it_ends() {
     in_namespace(|| {
         let (_dir, path) = place();
         let (gateway, _host, config) = at_socket("nobody", &path, |config| {
@@ -193,7 +193,7 @@ fn checking(name: &str) -> JoinOptions {
 /// A server that requests the key ring must always have the current one. A server that does not
 /// request it must have none.
 #[test]
-fn the_key_ring_comes_with_the_place() {
+fn socket_server_gets_the_current_key_ring_if_it_requests_it() {
     in_namespace(|| {
         let (_dir, path) = place();
         let (gateway, _host, config) = at_socket("keys", &path, |_| {});
@@ -233,7 +233,7 @@ fn the_key_ring_comes_with_the_place() {
 /// must use the next gateway's slot and key. A server that declares verifiable IDs must be
 /// recorded, whether or not it checks tokens.
 #[test]
-fn connection_ids_follow_the_gateway_s_keys() {
+fn socket_server_ids_follow_the_gateway_keys() {
     in_namespace(|| {
         let (_dir, path) = place();
         let (first, host, _) = at_socket("first-ids", &path, |_| {});
@@ -318,7 +318,7 @@ fn give_up_sys_admin() {
 /// A gateway that has dropped its privileges cannot read the ledgers of servers that joined with
 /// privileges. It must report these servers anyway, because their clients could be cut off.
 #[test]
-fn servers_without_keys_are_known_without_looking_into_their_ledgers() {
+fn socket_knows_servers_without_keys_without_reading_ledgers() {
     in_namespace(|| {
         let (_dir, path) = place();
         let (_gateway, _host, config) = at_socket("unseen", &path, |_| {});
@@ -342,7 +342,7 @@ fn servers_without_keys_are_known_without_looking_into_their_ledgers() {
 /// The next gateway has new token keys, which the server must read after its move. Tokens of the
 /// previous gateway must become invalid.
 #[test]
-fn the_next_gateway_s_keys_come_with_the_place_there() {
+fn socket_server_gets_the_keys_of_the_next_gateway() {
     in_namespace(|| {
         let (_dir, path) = place();
         let (first, host, _) = at_socket("first-keys", &path, |_| {});
@@ -375,7 +375,7 @@ fn rings_of_descriptors() -> Vec<std::fs::File> {
 /// Withdraws keys that an attacker may know. Servers with a slot must get the new key and keep
 /// their counts. No other process must get the new key.
 #[test]
-fn keys_renewed_reach_servers_that_have_a_place_and_nobody_else() {
+fn socket_key_renewal_reaches_only_servers_with_a_slot() {
     use std::os::unix::fs::FileExt as _;
     in_namespace(|| {
         let (dir, path) = place();
@@ -430,7 +430,7 @@ fn keys_renewed_reach_servers_that_have_a_place_and_nobody_else() {
 /// The ring is valid for all services. A server of only some services could make tokens for the
 /// others, so it must not get the ring.
 #[test]
-fn who_serves_some_services_only_is_not_given_the_key_ring() {
+fn socket_gives_no_key_ring_to_a_server_of_some_services() {
     in_namespace(|| {
         let (_dir, path) = place();
         let (gateway, _host, _) = at_socket("tenant-keys", &path, |config| {
@@ -448,7 +448,7 @@ fn who_serves_some_services_only_is_not_given_the_key_ring() {
 }
 
 #[test]
-fn exemptions_are_seen_through_the_socket() {
+fn socket_server_sees_exemptions() {
     in_namespace(|| {
         let (_dir, path) = place();
         let (gateway, _host, _) = at_socket("exempt", &path, |_| {});
@@ -489,7 +489,7 @@ fn mount_as_printed() {
 }
 
 #[test]
-fn what_a_server_gets_it_cannot_turn_against_the_gateway() {
+fn socket_descriptors_cannot_be_used_against_the_gateway() {
     in_namespace(|| {
         mount_as_printed();
         let (_dir, path) = place();
@@ -502,7 +502,7 @@ fn what_a_server_gets_it_cannot_turn_against_the_gateway() {
 }
 
 #[test]
-fn a_user_counts_for_its_services_alone() {
+fn socket_server_counts_only_for_services_of_its_user() {
     in_namespace(|| {
         let (_dir, path) = place();
         let (gateway, _host, _) = at_socket("tenants", &path, |config| {
@@ -526,7 +526,7 @@ fn a_user_counts_for_its_services_alone() {
 }
 
 #[test]
-fn who_may_not_is_told_so() {
+fn socket_refusal_tells_the_server_why() {
     in_namespace(|| {
         let (_dir, path) = place();
         let users = |users: &'static [&str]| {
@@ -566,7 +566,7 @@ fn who_may_not_is_told_so() {
 }
 
 #[test]
-fn nonsense_is_turned_down_and_nothing_of_it_stays() {
+fn socket_refuses_malformed_requests_and_keeps_no_state() {
     in_namespace(|| {
         let (_dir, path) = place();
         let (gateway, _host, _) = at_socket("nonsense", &path, |_| {});
@@ -625,7 +625,7 @@ fn nonsense_is_turned_down_and_nothing_of_it_stays() {
 }
 
 #[test]
-fn one_user_s_flood_is_that_user_s_affair() {
+fn socket_flood_of_one_user_does_not_affect_others() {
     in_namespace(|| {
         let (_dir, path) = place();
         let (gateway, _host, _) = at_socket("flood", &path, |config| {
@@ -669,7 +669,7 @@ fn as_user<T: Send + 'static>(uid: u32, work: impl FnOnce() -> T + Send + 'stati
 }
 
 #[test]
-fn users_who_say_nothing_keep_no_other_user_out() {
+fn socket_users_who_send_nothing_keep_no_other_user_out() {
     in_namespace(|| {
         let (_dir, path) = place();
         let (gateway, _host, _) = at_socket("silent", &path, |_| {});
@@ -698,7 +698,7 @@ fn users_who_say_nothing_keep_no_other_user_out() {
 }
 
 #[test]
-fn names_and_numbers_are_those_of_the_moment_of_joining() {
+fn socket_server_name_and_pid_are_fixed_at_joining() {
     in_namespace(|| {
         let (_dir, path) = place();
         let (gateway, _host, _) = at_socket("forger", &path, |_| {});
@@ -727,7 +727,7 @@ fn names_and_numbers_are_those_of_the_moment_of_joining() {
 }
 
 #[test]
-fn a_sign_of_life_from_the_future_counts_nowhere() {
+fn socket_heartbeat_from_the_future_does_not_count() {
     in_namespace(|| {
         let (_dir, path) = place();
         let (gateway, _host, _) = at_socket("future", &path, |_| {});
@@ -764,7 +764,7 @@ fn a_sign_of_life_from_the_future_counts_nowhere() {
 }
 
 #[test]
-fn counts_that_lie_do_not_outlive_the_liar() {
+fn socket_false_counts_end_with_their_server() {
     in_namespace(|| {
         let (_dir, path) = place();
         let (gateway, _host, _) = at_socket("liar", &path, |_| {});
@@ -788,7 +788,7 @@ fn counts_that_lie_do_not_outlive_the_liar() {
 }
 
 #[test]
-fn a_ledger_follows_to_the_next_gateway_with_what_is_open() {
+fn socket_ledger_moves_to_the_next_gateway() {
     in_namespace(|| {
         let (_dir, path) = place();
         let (gateway, host, _) = at_socket("before", &path, |_| {});
@@ -841,7 +841,7 @@ fn a_ledger_follows_to_the_next_gateway_with_what_is_open() {
 }
 
 #[test]
-fn a_socket_in_use_is_left_alone() {
+fn socket_in_use_is_left_alone() {
     in_namespace(|| {
         let (dir, path) = place();
         let (_gateway, host, mut config) = at_socket("first", &path, |_| {});

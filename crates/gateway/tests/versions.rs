@@ -86,7 +86,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 #[test]
-fn a_server_sees_nothing_of_unknown_versions() {
+fn version_that_is_unknown_never_reaches_the_server() {
     in_namespace(|| {
         let gateway = answering("unseen");
         let addresses = [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()];
@@ -122,7 +122,7 @@ fn a_server_sees_nothing_of_unknown_versions() {
 }
 
 #[test]
-fn a_client_tries_again_in_a_version_that_is_taken() {
+fn version_negotiation_leads_to_an_accepted_version() {
     in_namespace(|| {
         let gateway = answering("again");
         let certified =

@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_checked() {
+    fn lab_name_is_checked() {
         for bad in ["", "Demo", "a/b", "a b", "..", "x".repeat(25).as_str()] {
             assert!(check_name(bad).is_err(), "{bad:?}");
         }
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_capabilities_are_named() {
+    fn capabilities_that_are_missing_are_named() {
         assert_eq!(missing_capabilities("CapEff:\t000001ffffffffff\n"), Vec::<&str>::new());
         assert_eq!(missing_capabilities("CapEff:\t0000000000201000\n"), ["CAP_NET_RAW"]);
         assert_eq!(missing_capabilities("nonsense").len(), 3);

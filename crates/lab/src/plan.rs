@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_impossible_plans() {
+    fn plan_that_is_impossible_is_refused() {
         for (clients, extra, mtu, expected) in [
             (0, &[][..], 1500, "0 clients"),
             (251, &[], 1500, "1 to 250"),
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn link_layer_addresses_follow_from_addresses() {
+    fn plan_derives_link_layer_addresses_from_addresses() {
         let plan = LabPlan::new(MAX_CLIENTS, &[], 1500, None).unwrap();
         for host in plan.clients.iter().chain([&plan.server]) {
             assert_eq!(mac_of(host.ipv4.into()), Some(host.mac));

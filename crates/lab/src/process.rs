@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pins_children_and_threads() {
+    fn cpu_pinning_holds_for_children_and_threads() {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "grep Cpus_allowed_list /proc/self/status"]);
         pin_command(&mut command, &[0]).unwrap();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_cpus_that_cannot_be() {
+    fn cpu_pinning_refuses_impossible_cpus() {
         assert_eq!(pin_thread(&[]).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         assert_eq!(pin_thread(&[5000]).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         let mut command = Command::new("/bin/true");
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn spawned_children_outlive_the_calling_thread() {
+    fn children_outlive_the_thread_that_spawned_them() {
         let mut child = std::thread::spawn(|| {
             let mut command = Command::new("/bin/cat");
             command.stdin(std::process::Stdio::piped());

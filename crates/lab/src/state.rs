@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn start_time_survives_odd_names() {
+    fn start_time_is_read_despite_odd_process_names() {
         let rest = "1 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1000 1";
         assert_eq!(parse_start_ticks(&format!("7 (a) Z ) b) S {rest}")), Some(4711));
         assert_eq!(parse_start_ticks(&format!("7 (a) Z {rest}")), None);

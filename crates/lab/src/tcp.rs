@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_old_kernel_does_not_say_is_not_zero() {
+    fn tcp_info_that_an_old_kernel_lacks_is_none() {
         let mut info = [0; 248];
         for (at, value) in [(100, 3u32), (136, 70), (148, 20_000), (216, 1), (240, 2)] {
             info[at..at + 4].copy_from_slice(&value.to_ne_bytes());

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_does_not_wait_until_the_buffer_is_full() {
+    fn sample_does_not_wait_until_the_buffer_is_full() {
         let mut bytes = Vec::new();
         let mut lines = JsonLines::new(&mut bytes);
         let sample = Sample {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_flat_json() {
+    fn sample_is_flat_json() {
         let mut sample = Sample {
             start_ms: 5012.203,
             duration_ms: 3.81,

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_add_up() {
+    fn summary_adds_up_samples() {
         let clock = Clock::start();
         let (sender, receiver) = mpsc::channel(2000);
         let sample = |start: f64, duration_ms, outcome, bytes| Sample {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_sink_ends_it() {
+    fn summary_ends_if_the_sink_fails() {
         struct Full;
         impl Sink for Full {
             fn sample(&mut self, _: &Sample) -> io::Result<()> {

@@ -64,7 +64,7 @@ fn check(summary: &Summary) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sequential_clients_open_a_connection_a_request() {
+async fn load_of_sequential_clients_opens_a_connection_per_request() {
     let admission = Watched::new(NoQuota);
     let server = with(admission.clone());
     let lines = Buffer::default();
@@ -89,7 +89,7 @@ async fn sequential_clients_open_a_connection_a_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn parallel_clients_hold_their_connections() {
+async fn load_of_parallel_clients_holds_its_connections() {
     let admission = Watched::new(NoQuota);
     let server = with(admission.clone());
     let sources = vec!["127.0.0.2".parse().unwrap(), "127.0.0.3".parse().unwrap()];
@@ -116,7 +116,7 @@ async fn parallel_clients_hold_their_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refusals_are_told_from_successes() {
+async fn load_counts_refusals_apart_from_successes() {
     let admission = Watched::new(quota(3, AtLimit::Refuse));
     let server = with(admission.clone());
     let load = Load { count: Some(60), ..Load::parallel(server.url("/bytes/1000"), 1, 10) };
@@ -130,7 +130,7 @@ async fn refusals_are_told_from_successes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_over_the_limit_can_be_closed_after_their_handshake() {
+async fn load_counts_connections_closed_after_their_handshake_as_refused() {
     let server = with(Arc::new(quota(3, AtLimit::Close)));
     let load = Load { count: Some(20), ..Load::parallel(server.url("/bytes/1000"), 1, 10) };
     let summary = run(trusting(load, &server), ()).await;
@@ -141,7 +141,7 @@ async fn connections_over_the_limit_can_be_closed_after_their_handshake() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_open_loop_begins_no_sooner_than_its_rate() {
+async fn load_of_an_open_loop_begins_no_sooner_than_its_rate() {
     let server = with(Arc::new(NoQuota));
     let lines = Buffer::default();
     let load = Load {
@@ -167,7 +167,7 @@ async fn an_open_loop_begins_no_sooner_than_its_rate() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thousands_of_failed_handshakes_pass() {
+async fn load_survives_thousands_of_failed_handshakes() {
     struct Refusing;
     impl Admission for Refusing {
         fn incoming(&self, _: std::net::SocketAddr) -> Decision {
@@ -190,7 +190,7 @@ async fn thousands_of_failed_handshakes_pass() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn silence_is_a_timeout() {
+async fn load_counts_silence_as_timeouts() {
     // The server's quota of one connection is used up, so no client of the load can connect.
     let admission = Watched::new(quota(1, AtLimit::Ignore));
     let server = with(admission.clone());
@@ -211,7 +211,7 @@ async fn silence_is_a_timeout() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn errors_have_kinds() {
+async fn load_errors_have_kinds() {
     let server = with(Arc::new(NoQuota));
     let load = Load { count: Some(4), ..Load::sequential(server.url("/missing"), 2) };
     let summary = run(trusting(load, &server), ()).await;
@@ -228,7 +228,7 @@ async fn errors_have_kinds() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_load_ends_with_its_duration_or_when_told() {
+async fn load_ends_with_its_duration_or_on_request() {
     let server = with(Arc::new(NoQuota));
     let load = Load {
         duration: Some(Duration::from_millis(1200)),
@@ -258,7 +258,7 @@ async fn a_load_ends_with_its_duration_or_when_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_run_says_why() {
+async fn load_that_cannot_run_says_why() {
     struct Full;
     impl Sink for Full {
         fn sample(&mut self, _: &Sample) -> io::Result<()> {

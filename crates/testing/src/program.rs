@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_is_missing_is_named_with_its_package() {
+    fn program_that_is_missing_is_named_with_its_package() {
         let folder =
             std::env::temp_dir().join(format!("equic-testing-{}/release", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();

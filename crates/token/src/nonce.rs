@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_number_comes_twice_and_all_bits_are_used() {
+    fn nonce_never_repeats_and_uses_all_bits() {
         for bytes in [3, 4, 9, 15] {
             let nonces = Nonces::new(bytes).unwrap();
             let all: BTreeSet<u128> = (0..20_000).map(|_| nonces.next()).collect();
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_have_nothing_in_common() {
+    fn nonce_has_nothing_in_common_with_the_next() {
         let nonces = Nonces::new(8).unwrap();
         let pairs = 4096;
         let differing: u32 = (0..pairs).map(|_| (nonces.next() ^ nonces.next()).count_ones()).sum();

@@ -20,7 +20,7 @@ fn generator(format: IdFormat) -> IdGenerator {
 }
 
 #[test]
-fn formats_are_what_rfc_and_draft_allow() {
+fn id_formats_are_those_that_rfc_and_draft_allow() {
     assert_eq!(formats().map(IdFormat::len).min(), Some(8));
     assert_eq!(formats().map(IdFormat::len).max(), Some(20));
     assert_eq!(formats().map(IdFormat::server_id_len).max(), Some(8));
@@ -34,7 +34,7 @@ fn formats_are_what_rfc_and_draft_allow() {
 }
 
 #[test]
-fn an_id_says_its_length_its_server_and_its_epoch() {
+fn id_contains_its_length_server_and_epoch() {
     for format in formats() {
         let id = generator(format).generate();
         let bytes = id.as_bytes();
@@ -51,7 +51,7 @@ fn an_id_says_its_length_its_server_and_its_epoch() {
 }
 
 #[test]
-fn every_changed_bit_is_refused() {
+fn id_with_any_changed_bit_is_refused() {
     for format in formats() {
         let id = generator(format).generate();
         for bit in 0..id.len() * 8 {
@@ -77,7 +77,7 @@ fn every_changed_bit_is_refused() {
 /// The check value must depend on the first byte. That byte is not hashed, but it selects the key
 /// and the length. With another key or length, the ID must be invalid.
 #[test]
-fn a_check_is_of_the_first_byte_too() {
+fn id_check_value_covers_the_first_byte() {
     let ring = KeyRing::new(Clock::Monotonic, ring().epoch(), Key::from_bytes([3; 16]));
     let id = generator(IdFormat::new(16, 2).unwrap()).generate();
     assert_eq!(IdFormat::new(16, 2).unwrap().open(&ring, id.as_bytes()), Err(IdError::Forged));
@@ -92,7 +92,7 @@ fn a_check_is_of_the_first_byte_too() {
 }
 
 #[test]
-fn no_id_comes_twice() {
+fn id_never_repeats() {
     // Random nonces of three bytes would collide after a few thousand IDs, so this test would find
     // them.
     let generator = generator(IdFormat::new(8, 0).unwrap());
@@ -103,7 +103,7 @@ fn no_id_comes_twice() {
 }
 
 #[test]
-fn connections_outlive_rotations() {
+fn id_stays_valid_during_key_rotations() {
     let format = IdFormat::new(12, 1).unwrap();
     let mut ring = ring();
     let generator = IdGenerator::new(format, &[1], ring.clone()).unwrap();
@@ -126,7 +126,7 @@ fn connections_outlive_rotations() {
 /// After a restart, a gateway remembers only the epoch of its old keys. IDs from before the restart
 /// must then have an unknown epoch.
 #[test]
-fn ids_from_before_a_restart_are_told_from_forged_ones() {
+fn id_from_before_a_restart_is_told_from_a_forged_one() {
     let format = IdFormat::new(12, 1).unwrap();
     let old = IdGenerator::new(format, &[1], ring()).unwrap().generate();
     let ring = KeyRing::new(Clock::Monotonic, ring().epoch().next(), Key::random().unwrap());
@@ -138,7 +138,7 @@ fn ids_from_before_a_restart_are_told_from_forged_ones() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(id: Vec<u8>, len in 8usize..=20) {
+    fn id_of_any_bytes_causes_no_panic(id: Vec<u8>, len in 8usize..=20) {
         let format = IdFormat::new(len, 0).unwrap();
         prop_assert!(format.open(&ring(), &id).is_err());
     }
@@ -147,7 +147,7 @@ proptest! {
 /// The reset token that the gateway sends for a dead server must equal the token that the server
 /// gave its client.
 #[test]
-fn reset_tokens_are_of_an_id_and_a_key() {
+fn reset_token_depends_on_id_service_and_key() {
     let format = IdFormat::new(12, 2).unwrap();
     let generator = IdGenerator::new(format, &[5, 0], ring()).unwrap();
     let (one, other) = (generator.generate(), generator.generate());
@@ -183,7 +183,7 @@ fn reset_tokens_are_of_an_id_and_a_key() {
 /// A server must not make reset tokens for another server's IDs, because it could end the
 /// connections of that server.
 #[test]
-fn a_server_has_no_reset_tokens_of_another() {
+fn reset_token_of_another_server_cannot_be_made() {
     let format = IdFormat::new(12, 2).unwrap();
     let [one, other] = [[5, 0], [5, 1]].map(|id| IdGenerator::new(format, &id, ring()).unwrap());
     let id = one.generate();
@@ -193,7 +193,7 @@ fn a_server_has_no_reset_tokens_of_another() {
 
 /// The expected values come from another implementation of SipHash.
 #[test]
-fn a_known_reset_token() {
+fn reset_token_matches_a_known_value() {
     let ring = KeyRing::new(Clock::Monotonic, Epoch::new(2).unwrap(), Key::from_bytes([7; 16]));
     let id = [0x4b, 0x5, 0x0, 0xe, 0x1d, 0x2c, 0x3b, 0x4a, 0xea, 0x68, 0xf6, 0x50];
     let token = IdFormat::new(12, 2).unwrap().reset_token(&ring, "quic", &id).unwrap();
@@ -203,7 +203,7 @@ fn a_known_reset_token() {
 /// An observer of two networks must not be able to link connection IDs by the server ID (RFC 9000
 /// s.9.5).
 #[test]
-fn hidden_server_id_is_another_in_each_id_and_is_read_with_the_ring() {
+fn id_hides_the_server_and_is_read_with_the_ring() {
     let plain = IdFormat::new(12, 2).unwrap();
     assert_eq!(plain.hiding(3), Err(IdError::Format));
     assert_eq!(plain.hiding(0), Ok(plain));

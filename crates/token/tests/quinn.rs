@@ -15,7 +15,7 @@ use equic_token::{Clock, IdFormat, IdGenerator, KeyRing};
 use gateway::Gateway;
 
 #[tokio::test]
-async fn a_quinn_server_takes_the_gateway_s_tokens() {
+async fn quinn_server_accepts_the_tokens_of_the_gateway() {
     let ring = KeyRing::generate(Clock::Monotonic).unwrap();
     let format = IdFormat::new(12, 1).unwrap();
     let ids = IdGenerator::new(format, &[7], ring.clone()).unwrap();
@@ -57,7 +57,7 @@ async fn a_quinn_server_takes_the_gateway_s_tokens() {
 /// If the server is dead, the gateway must send the stateless reset token that the server gave its
 /// client with the connection ID.
 #[tokio::test]
-async fn clients_of_a_dead_quinn_server_are_told() {
+async fn quinn_clients_of_a_dead_server_get_a_reset() {
     let ring = KeyRing::generate(Clock::Monotonic).unwrap();
     let format = IdFormat::new(12, 2).unwrap();
     let ids = IdGenerator::new(format, &[7, 0], ring.clone()).unwrap();
@@ -91,7 +91,7 @@ async fn clients_of_a_dead_quinn_server_are_told() {
 /// not send the transport parameters that must follow a Retry. The client must close the
 /// connection.
 #[tokio::test]
-async fn without_the_ring_no_handshake_is_complete() {
+async fn quinn_handshake_fails_without_the_ring() {
     let ring = KeyRing::generate(Clock::Monotonic).unwrap();
     let other = KeyRing::generate(Clock::Monotonic).unwrap();
     let ids = IdGenerator::new(IdFormat::new(8, 0).unwrap(), &[], other.clone()).unwrap();

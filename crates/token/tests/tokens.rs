@@ -31,7 +31,7 @@ fn open(ring: &KeyRing, token: &[u8]) -> Result<RetryToken, TokenError> {
 }
 
 #[test]
-fn a_token_says_what_the_transport_parameters_need() {
+fn token_contains_the_ids_of_the_transport_parameters() {
     let proof = open(&ring(), &sealed(&ring())).unwrap();
     assert_eq!((proof.original, proof.retry_source), (id(&[1; 9]), id(&[2; 8])));
     assert_eq!(proof.issued, NOW);
@@ -40,14 +40,14 @@ fn a_token_says_what_the_transport_parameters_need() {
 /// A server without a key must be able to read the original connection ID
 /// (draft-ietf-quic-retry-offload s.3).
 #[test]
-fn the_first_bytes_are_those_of_the_draft() {
+fn token_begins_as_in_the_draft() {
     let token = sealed(&ring());
     assert_eq!(token[0], 9, "type 0 and the length");
     assert_eq!(token[1..10], [1; 9]);
 }
 
 #[test]
-fn every_changed_bit_and_every_other_length_is_refused() {
+fn token_with_any_changed_bit_or_length_is_refused() {
     let token = sealed(&ring());
     for bit in 0..token.len() * 8 {
         let mut other = token;
@@ -69,7 +69,7 @@ fn every_changed_bit_and_every_other_length_is_refused() {
 }
 
 #[test]
-fn a_token_is_of_one_address_port_and_connection_id() {
+fn token_is_bound_to_address_port_and_connection_id() {
     let token = sealed(&ring());
     let open = |remote: &str, dcid: &[u8]| {
         RetryToken::open(&ring(), NOW, remote.parse().unwrap(), dcid, &token).map(|_| ())
@@ -97,7 +97,7 @@ fn a_token_is_of_one_address_port_and_connection_id() {
 }
 
 #[test]
-fn a_token_holds_for_its_lifetime() {
+fn token_is_valid_for_its_lifetime() {
     let ring = ring().with_lifetime(Duration::from_secs(3));
     let token = sealed(&ring);
     let at = |now| RetryToken::open(&ring, now, client(), &[2; 8], &token).map(|_| ());
@@ -111,7 +111,7 @@ fn a_token_holds_for_its_lifetime() {
 }
 
 #[test]
-fn ids_that_no_client_may_have_are_not_sealed() {
+fn token_is_not_sealed_for_invalid_ids() {
     let seal = |original: &[u8], retry: &[u8]| {
         RetryToken::new(client(), id(original), id(retry), NOW).seal(&ring()).map(|_| ())
     };
@@ -156,7 +156,7 @@ fn keys_rotate_without_a_gap() {
 /// After enough rotations, the epoch of a token is unknown. One rotation later, the epoch has a new
 /// key, and the token looks forged.
 #[test]
-fn what_is_rotated_out_is_told_from_what_is_forged() {
+fn token_of_a_rotated_out_key_is_told_from_a_forged_one() {
     let mut ring = ring();
     let token = sealed(&ring);
     let verdicts: Vec<_> = (0..7)
@@ -171,7 +171,7 @@ fn what_is_rotated_out_is_told_from_what_is_forged() {
 }
 
 #[test]
-fn a_retired_key_opens_nothing() {
+fn keys_that_are_retired_open_no_token() {
     let mut ring = ring();
     let (token, old) = (sealed(&ring), ring.epoch());
     assert!(!ring.retire(old), "the current key stays");
@@ -185,7 +185,7 @@ fn a_retired_key_opens_nothing() {
 }
 
 #[test]
-fn rings_are_read_as_they_were_written_or_not_at_all() {
+fn key_ring_round_trips_and_changed_bytes_are_refused() {
     let mut ring = ring().with_lifetime(Duration::from_millis(1234));
     ring.announce(Key::from_bytes([9; 16])).unwrap();
     let bytes = ring.to_bytes();
@@ -220,7 +220,7 @@ fn rings_are_read_as_they_were_written_or_not_at_all() {
 }
 
 #[test]
-fn no_key_is_shown() {
+fn keys_are_not_shown_by_debug_output() {
     let key = Key::from_bytes(*b"a secret of mine");
     let shown =
         format!("{key:?} {:?}", KeyRing::new(Clock::Unix, Epoch::new(0).unwrap(), key.clone()));
@@ -232,7 +232,7 @@ fn no_key_is_shown() {
 
 proptest! {
     #[test]
-    fn any_token_comes_back_as_it_was(
+    fn token_round_trips(
         original in prop::collection::vec(any::<u8>(), 8..=20),
         retry in prop::collection::vec(any::<u8>(), 8..=20),
         address: std::net::IpAddr,
@@ -248,7 +248,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(token: Vec<u8>, dcid: Vec<u8>, now: u64) {
+    fn token_of_any_bytes_causes_no_panic(token: Vec<u8>, dcid: Vec<u8>, now: u64) {
         prop_assert!(RetryToken::open(&ring(), now, client(), &dcid, &token).is_err());
     }
 }

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_whole_words() {
+    fn descriptor_fields_match_whole_words() {
         let text = "pos:\t0\nlink_type:\txdp\nlink_id:\t3\nprog_id:\t77\nifindex:\t5\n";
         assert_eq!(field(text, "link_type"), Some("xdp"));
         assert_eq!(field(text, "prog_id"), Some("77"));
@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_no_link() {
+    fn descriptor_of_a_missing_link_is_none() {
         assert_eq!(of_link(1, 1), None);
     }
 }

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn working_directory_then_beside_the_library_then_embedded() {
+    fn object_is_searched_in_working_directory_library_folder_and_library() {
         let folders = Folders::new();
         let found = folders.read("equic_kern.o").unwrap();
         assert!(found.bytes.is_none());
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_only_itself() {
+    fn object_with_a_path_is_not_searched() {
         let folders = Folders::new();
         folders.put("beside/equic_kern.o", &elf(b"beside"));
         for path in ["./equic_kern.o", "/nowhere/equic_kern.o", "../working"] {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_refused_with_a_reason() {
+    fn object_that_is_another_file_is_refused_with_a_reason() {
         let folders = Folders::new();
         let host = elf(b"")
             .iter()
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn this_program_is_in_a_folder() {
+    fn library_folder_contains_this_program() {
         let folder = library_folder().unwrap();
         assert!(
             folder.join(std::env::current_exe().unwrap().file_name().unwrap()).exists(),

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_need_no_setting() {
+    fn settings_have_defaults() {
         assert_eq!(
             with(&Settings::default(), &[]).unwrap(),
             ("443".to_owned(), 5, Policy::Underway)
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_come_before_the_environment() {
+    fn settings_by_functions_precede_the_environment() {
         let environment =
             [("EQUIC_PORT", "4433"), ("EQUIC_LIMIT", "9"), ("EQUIC_POLICY", "strict")];
         assert_eq!(
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_named() {
+    fn settings_that_are_wrong_are_named() {
         let wrong = [
             ("EQUIC_PORT", "0"),
             ("EQUIC_PORT", "65536"),

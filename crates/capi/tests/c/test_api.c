@@ -22,7 +22,7 @@ static void version(void)
 	CHECK(!strcmp(equic_version(), numbers));
 }
 
-static void error_texts(void)
+static void error_texts_are_distinct(void)
 {
 	for (int code = EQUIC_OK; code <= EQUIC_ERROR_INTERNAL; code++) {
 		CHECK(equic_strerror(code)[0]);
@@ -50,7 +50,7 @@ static void reasons(void)
 }
 
 /* Calls every function with NULL for every pointer. */
-static void null_everywhere(void)
+static void null_pointers_are_refused(void)
 {
 	const enum equic_error refused = EQUIC_ERROR_INVALID_ARGUMENT;
 	equic_gateway *gateway = (equic_gateway *)8;
@@ -179,7 +179,7 @@ static void messages_belong_to_their_thread(void)
 	CHECK_HAS(equic_last_error_message(), "mine");
 }
 
-static void without_capabilities(void)
+static void gateway_without_capabilities_is_refused(void)
 {
 	equic_gateway *gateway;
 	equic_options options;
@@ -197,13 +197,13 @@ static void without_capabilities(void)
 
 static const struct test TESTS[] = {
 	{"version", version, false},
-	{"error_texts", error_texts, false},
+	{"error_texts_are_distinct", error_texts_are_distinct, false},
 	{"reasons", reasons, false},
-	{"null_everywhere", null_everywhere, false},
+	{"null_pointers_are_refused", null_pointers_are_refused, false},
 	{"options_are_checked", options_are_checked, false},
 	{"configurations_are_checked", configurations_are_checked, false},
 	{"messages_belong_to_their_thread", messages_belong_to_their_thread, false},
-	{"without_capabilities", without_capabilities, false},
+	{"gateway_without_capabilities_is_refused", gateway_without_capabilities_is_refused, false},
 };
 
 int main(int argc, char **argv)

@@ -176,7 +176,7 @@ static void *open_and_close(void *service)
 	return service;
 }
 
-static void any_thread(void)
+static void handles_work_in_any_thread(void)
 {
 	struct opened opened = open_with(2);
 	pthread_t threads[THREADS];
@@ -203,7 +203,7 @@ static void note_thread(int signal)
 }
 
 /* The library's threads must not receive signals that the process gets. */
-static void signals_are_the_application_s(void)
+static void signals_reach_only_threads_of_the_application(void)
 {
 	struct opened opened = open_with(2);
 	sigset_t usr1, before, pending;
@@ -270,7 +270,7 @@ static void attach_and_detach(void)
 	CHECK_INT(program_on("eth0", NULL), 0);
 }
 
-static void others_programs_stay(void)
+static void foreign_programs_stay_attached(void)
 {
 	struct opened opened = open_with(2);
 	int foreign, here;
@@ -302,7 +302,7 @@ static const char CONFIGURATION[] = "[gateway]\n"
 				    "name = \"dns\"\n"
 				    "listen = [853]\n";
 
-static void configurations(void)
+static void configurations_are_applied(void)
 {
 	char file[] = "/tmp/equic-test-XXXXXX";
 	equic_gateway *gateway;
@@ -388,7 +388,7 @@ static equic_counts counts_of(const equic_service *service, const char *reason)
 	return counts;
 }
 
-static void lists_and_counters(void)
+static void lists_and_counters_agree(void)
 {
 	struct opened opened = open_with(1);
 	equic_counts counts;
@@ -585,7 +585,7 @@ static void await_event(int pipe, enum equic_join_event event, const char *says)
 }
 
 /* The gateway is killed and started again, while a server has joined it. */
-static void the_next_gateway_is_joined(void)
+static void next_gateway_is_joined(void)
 {
 	const equic_join_options options = join_options(EQUIC_TOKEN_CHECK_GATEWAY_KEYS, 1);
 	equic_connection *one, *two;
@@ -654,7 +654,7 @@ static void the_next_gateway_is_joined(void)
 	close(here);
 }
 
-static void wrong_objects(void)
+static void objects_that_are_wrong_are_refused(void)
 {
 	equic_gateway *gateway;
 	equic_options options;
@@ -670,7 +670,7 @@ static void wrong_objects(void)
 }
 
 /* Uses the example of the handle-based API as a person would. */
-static void quota_example(void)
+static void example_of_a_quota_works(void)
 {
 	static const char script[] =
 		"printf 'open 192.0.2.7\\nopen 192.0.2.7\\nopen nobody\\nclose 192.0.2.7\\n"
@@ -698,7 +698,7 @@ static void quota_example(void)
 
 /* The command `equic gateway run --socket` is not tested here, only the library's errors without
  * it. */
-static void no_gateway_at_the_socket(void)
+static void socket_without_a_gateway_is_an_error(void)
 {
 	equic_gateway *gateway = (equic_gateway *)1;
 
@@ -761,7 +761,7 @@ static void unprivileged_server(const char *path, int tell)
 }
 
 /* A server joins through the socket in the gateway's configuration. */
-static void a_server_without_privileges(void)
+static void socket_serves_a_server_without_privileges(void)
 {
 	char directory[] = "/tmp/equic-c-XXXXXX", path[64], text[512];
 	equic_gateway *gateway;
@@ -799,7 +799,7 @@ static void a_server_without_privileges(void)
 	CHECK(rmdir(directory) == 0);
 }
 
-static void servers_take_the_keys_as_they_join(void)
+static void keys_are_given_to_servers_as_they_join(void)
 {
 	const equic_join_options options = join_options(EQUIC_TOKEN_CHECK_GATEWAY_KEYS, 0);
 	struct opened opened = open_with(2);
@@ -831,7 +831,7 @@ static void servers_take_the_keys_as_they_join(void)
 	close_all(opened);
 }
 
-static void who_has_not_asked_has_no_ring(void)
+static void keys_are_not_given_without_a_request(void)
 {
 	const enum equic_error refused = EQUIC_ERROR_INVALID_ARGUMENT;
 	const equic_join_options own = join_options(EQUIC_TOKEN_CHECK_OWN_KEYS, 0);
@@ -886,7 +886,7 @@ static equic_ids *checker_of(const equic_gateway *gateway)
 	return ids;
 }
 
-static void ids_are_the_gateway_s(void)
+static void ids_use_the_keys_of_the_gateway(void)
 {
 	const int said[] = {EQUIC_TOKEN_CHECK_GATEWAY_KEYS, EQUIC_TOKEN_CHECK_NONE,
 			    EQUIC_TOKEN_CHECK_OWN_KEYS};
@@ -944,22 +944,24 @@ static const struct test TESTS[] = {
 	{"connections_are_counted", connections_are_counted, true},
 	{"peers_are_checked", peers_are_checked, true},
 	{"handles_end_in_any_order", handles_end_in_any_order, true},
-	{"any_thread", any_thread, true},
-	{"signals_are_the_application_s", signals_are_the_application_s, true},
+	{"handles_work_in_any_thread", handles_work_in_any_thread, true},
+	{"signals_reach_only_threads_of_the_application",
+	 signals_reach_only_threads_of_the_application, true},
 	{"attach_and_detach", attach_and_detach, true},
-	{"others_programs_stay", others_programs_stay, true},
-	{"configurations", configurations, true},
+	{"foreign_programs_stay_attached", foreign_programs_stay_attached, true},
+	{"configurations_are_applied", configurations_are_applied, true},
 	{"settings_are_checked", settings_are_checked, true},
-	{"lists_and_counters", lists_and_counters, true},
+	{"lists_and_counters_agree", lists_and_counters_agree, true},
 	{"processes_share_a_gateway", processes_share_a_gateway, true},
-	{"the_next_gateway_is_joined", the_next_gateway_is_joined, true},
-	{"servers_take_the_keys_as_they_join", servers_take_the_keys_as_they_join, true},
-	{"who_has_not_asked_has_no_ring", who_has_not_asked_has_no_ring, true},
-	{"ids_are_the_gateway_s", ids_are_the_gateway_s, true},
-	{"wrong_objects", wrong_objects, true},
-	{"quota_example", quota_example, true},
-	{"no_gateway_at_the_socket", no_gateway_at_the_socket, false},
-	{"a_server_without_privileges", a_server_without_privileges, true},
+	{"next_gateway_is_joined", next_gateway_is_joined, true},
+	{"keys_are_given_to_servers_as_they_join", keys_are_given_to_servers_as_they_join, true},
+	{"keys_are_not_given_without_a_request", keys_are_not_given_without_a_request, true},
+	{"ids_use_the_keys_of_the_gateway", ids_use_the_keys_of_the_gateway, true},
+	{"objects_that_are_wrong_are_refused", objects_that_are_wrong_are_refused, true},
+	{"example_of_a_quota_works", example_of_a_quota_works, true},
+	{"socket_without_a_gateway_is_an_error", socket_without_a_gateway_is_an_error, false},
+	{"socket_serves_a_server_without_privileges", socket_serves_a_server_without_privileges,
+	 true},
 };
 
 int main(int argc, char **argv)

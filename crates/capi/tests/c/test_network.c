@@ -92,7 +92,7 @@ static void listing_ends_by_sigkill(void)
 	listing_ends_by(SIGKILL, -SIGKILL);
 }
 
-static void listing_twice(void)
+static void listing_runs_twice(void)
 {
 	network_make();
 	for (int i = 0; i < 2; i++) {
@@ -176,24 +176,24 @@ static void strict_for(const char *counted, const char *sender)
 	CHECK_INT(passed(here, sender, SHORT_HEADER, 1), 1);
 }
 
-static void counters_v4(void)
+static void counters_limit_ipv4(void)
 {
 	strict_for("10.0.0.2", "10.0.0.2");
 }
 
-static void counters_v6(void)
+static void counters_limit_ipv6(void)
 {
 	strict_for("2001:db8:1::2", "2001:db8:1::2");
 }
 
 /* Addresses in the form that a server with a dual-stack socket gets. */
-static void counters_v4_mapped(void)
+static void counters_limit_mapped_ipv4(void)
 {
 	strict_for("::ffff:10.0.0.2", "10.0.0.2");
 }
 
 /* With policy `new`, established connections must continue at the limit. */
-static void established_pass_at_the_limit(void)
+static void limit_lets_established_connections_pass(void)
 {
 	equic_t equic;
 	int here;
@@ -214,7 +214,7 @@ static void established_pass_at_the_limit(void)
 /* As in the listing, the program sets no policy and ignores results. When a burst of handshakes
  * arrives, only as many may begin as there are free places. Established connections must not be
  * affected. */
-static void a_burst_takes_the_places_there_are(void)
+static void limit_admits_a_burst_up_to_the_free_places(void)
 {
 	equic_t equic;
 	int here;
@@ -249,7 +249,7 @@ static void a_burst_takes_the_places_there_are(void)
 
 /* With policy `new`, all handshakes of a burst must reach the server. The result of
  * equic_inc_counter shows which connections to close. */
-static void what_is_too_much_is_told(void)
+static void limit_reports_connections_that_exceed_it(void)
 {
 	struct peer peer = peer_of("10.0.0.2"), elsewhere = peer_of("10.0.0.3");
 	equic_t equic;
@@ -281,7 +281,7 @@ static void take_back_from_nobody(const void *argument)
 	equic_unload(&equic);
 }
 
-static void a_wrong_address_is_said_once(void)
+static void address_that_is_wrong_is_reported_once(void)
 {
 	struct outcome outcome;
 	const char *first;
@@ -295,7 +295,7 @@ static void a_wrong_address_is_said_once(void)
 }
 
 /* The listing sets no options, so this test sets them in the environment. */
-static void environment_sets_it_up(void)
+static void environment_sets_the_options(void)
 {
 	struct peer peer = peer_of("10.0.0.2");
 	equic_t equic;
@@ -326,7 +326,7 @@ static void environment_sets_it_up(void)
 
 /* A forked child also has the link open. A signal to the server must detach the program
  * nevertheless. */
-static void children_do_not_hold_it(void)
+static void children_do_not_keep_the_program_attached(void)
 {
 	pid_t server, worker;
 	int ends[2];
@@ -357,7 +357,7 @@ static void children_do_not_hold_it(void)
 }
 
 /* A signal to a forked child must not detach the program. */
-static void children_do_not_end_it(void)
+static void children_do_not_detach_the_program(void)
 {
 	equic_t equic;
 	pid_t worker;
@@ -381,7 +381,7 @@ static void children_do_not_end_it(void)
 	equic_unload(&equic);
 }
 
-static void somebody_else_s_program_stays(void)
+static void foreign_program_stays_attached(void)
 {
 	struct outcome outcome;
 	uint32_t theirs;
@@ -401,7 +401,7 @@ static void somebody_else_s_program_stays(void)
 	CHECK_INT(program_on("eth0", NULL), 0);
 }
 
-static void no_such_interface(void)
+static void interface_that_is_missing_is_an_error(void)
 {
 	struct outcome outcome;
 
@@ -433,7 +433,7 @@ static void copy_file(const char *from, const char *to, long long length)
 
 /* The working directory comes first, even with a wrong file, then the folder of the library,
  * then the copy inside it. */
-static void the_listing_finds_its_object(void)
+static void listing_finds_its_object(void)
 {
 	char folder[] = "/tmp/equic-test-XXXXXX", object[4096];
 	struct outcome outcome;
@@ -475,7 +475,7 @@ static void read_and_unload(const void *object)
 }
 
 /* There is no message, because the program is not the copy inside the library. */
-static void the_object_beside_the_library(void)
+static void object_beside_the_library_is_found(void)
 {
 	struct outcome outcome;
 
@@ -492,21 +492,24 @@ static const struct test TESTS[] = {
 	{"listing_ends_by_sigint", listing_ends_by_sigint, true},
 	{"listing_ends_by_sigterm", listing_ends_by_sigterm, true},
 	{"listing_ends_by_sigkill", listing_ends_by_sigkill, true},
-	{"listing_twice", listing_twice, true},
-	{"counters_v4", counters_v4, true},
-	{"counters_v6", counters_v6, true},
-	{"counters_v4_mapped", counters_v4_mapped, true},
-	{"established_pass_at_the_limit", established_pass_at_the_limit, true},
-	{"a_burst_takes_the_places_there_are", a_burst_takes_the_places_there_are, true},
-	{"what_is_too_much_is_told", what_is_too_much_is_told, true},
-	{"a_wrong_address_is_said_once", a_wrong_address_is_said_once, true},
-	{"environment_sets_it_up", environment_sets_it_up, true},
-	{"children_do_not_hold_it", children_do_not_hold_it, true},
-	{"children_do_not_end_it", children_do_not_end_it, true},
-	{"somebody_else_s_program_stays", somebody_else_s_program_stays, true},
-	{"no_such_interface", no_such_interface, true},
-	{"the_listing_finds_its_object", the_listing_finds_its_object, true},
-	{"the_object_beside_the_library", the_object_beside_the_library, false},
+	{"listing_runs_twice", listing_runs_twice, true},
+	{"counters_limit_ipv4", counters_limit_ipv4, true},
+	{"counters_limit_ipv6", counters_limit_ipv6, true},
+	{"counters_limit_mapped_ipv4", counters_limit_mapped_ipv4, true},
+	{"limit_lets_established_connections_pass", limit_lets_established_connections_pass, true},
+	{"limit_admits_a_burst_up_to_the_free_places", limit_admits_a_burst_up_to_the_free_places,
+	 true},
+	{"limit_reports_connections_that_exceed_it", limit_reports_connections_that_exceed_it,
+	 true},
+	{"address_that_is_wrong_is_reported_once", address_that_is_wrong_is_reported_once, true},
+	{"environment_sets_the_options", environment_sets_the_options, true},
+	{"children_do_not_keep_the_program_attached", children_do_not_keep_the_program_attached,
+	 true},
+	{"children_do_not_detach_the_program", children_do_not_detach_the_program, true},
+	{"foreign_program_stays_attached", foreign_program_stays_attached, true},
+	{"interface_that_is_missing_is_an_error", interface_that_is_missing_is_an_error, true},
+	{"listing_finds_its_object", listing_finds_its_object, true},
+	{"object_beside_the_library_is_found", object_beside_the_library_is_found, false},
 };
 
 int main(int argc, char **argv)

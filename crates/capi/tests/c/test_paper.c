@@ -246,7 +246,7 @@ static void put(const char *path, const void *bytes, size_t length)
 
 /* Tests the order in which the object file is searched for. test_network.c tests the library's
  * folder. */
-static void objects_are_looked_for(void)
+static void objects_are_searched_in_order(void)
 {
 	static const struct case_ cases[] = {
 		{"missing path", read_object, "./equic_kern.o", "./equic_kern.o"},
@@ -292,7 +292,7 @@ static const struct test TESTS[] = {
 	{"misuse_ends_the_process", misuse_ends_the_process, false},
 	{"counting_never_ends_the_process", counting_never_ends_the_process, false},
 	{"callbacks_end_with_success", callbacks_end_with_success, false},
-	{"objects_are_looked_for", objects_are_looked_for, false},
+	{"objects_are_searched_in_order", objects_are_searched_in_order, false},
 };
 
 int main(int argc, char **argv)

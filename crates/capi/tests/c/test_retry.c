@@ -122,7 +122,7 @@ static void arguments_are_checked(void)
 	equic_ring_free(one);
 }
 
-static void ids_prove_themselves(void)
+static void ids_are_verifiable(void)
 {
 	equic_ring *one = ring(), *another = ring();
 	equic_ids *ids;
@@ -152,7 +152,7 @@ static const struct test TESTS[] = {
 	{"tokens_give_the_transport_parameters", tokens_give_the_transport_parameters, false},
 	{"forged_tokens_are_refused", forged_tokens_are_refused, false},
 	{"arguments_are_checked", arguments_are_checked, false},
-	{"ids_prove_themselves", ids_prove_themselves, false},
+	{"ids_are_verifiable", ids_are_verifiable, false},
 };
 
 int main(int argc, char **argv)

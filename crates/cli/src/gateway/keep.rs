@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_by_table_and_the_last_value_counts() {
+    fn kept_lines_are_grouped_by_table_with_the_last_value() {
         let rate = SettingValue::Rate("20/s burst 40".parse().unwrap());
         let changes = [
             change(Some("web"), "max_connections", "5", SettingValue::Number(5)),

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_as_letters() {
+    fn proof_parameters_are_encoded_as_letters() {
         for (parameters, expected) in [
             ("void", ""),
             ("equic_u64 field", "n"),
@@ -205,7 +205,7 @@ mod tests {
     /// A line about another function or in an unknown format must not count as a verdict, and above
     /// all not as a proof.
     #[test]
-    fn answers_that_are_none() {
+    fn proof_answer_that_is_malformed_is_no_verdict() {
         assert!(matches!(verdict("f", "proved\tf"), Some(ProofResult::Proved)));
         for line in ["proved\tg", "proved", "", "proved\tf\tx", "finding\tf\t1"] {
             assert!(verdict("f", line).is_none(), "{line}");

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_names_its_socket_whoever_made_it() {
+    fn id_contains_the_number_of_its_socket() {
         for hidden in [false, true] {
             let ids = GatewayIds::new(hidden);
             let of_socket = ids.of_socket(7);

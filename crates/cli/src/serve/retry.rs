@@ -146,7 +146,7 @@ mod tests {
     use equic_token::{Clock, Epoch, Key};
 
     #[test]
-    fn the_file_is_read_again_for_keys_that_are_not_known() {
+    fn retry_key_file_is_read_again_for_unknown_keys() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("keys");
         let ring = |key| {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_file_is_turned_down_at_once() {
+    fn retry_key_file_that_is_invalid_is_refused_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("keys");
         let refused = |says: &str| {

@@ -45,7 +45,7 @@ fn read(path: &Path) -> (Vec<String>, Vec<Packet>) {
 }
 
 #[test]
-fn dropped_packets_are_captured_with_their_reasons() {
+fn capture_has_dropped_packets_with_their_reasons() {
     let Some(lab) = lab("cli-capture", 1) else { return };
     let (server, client) = (lab.server(), lab.client(0));
     let name = &unique("capture");

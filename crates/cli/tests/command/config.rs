@@ -10,7 +10,7 @@ fn keys(value: &Value) -> Vec<String> {
 }
 
 #[test]
-fn every_key_is_in_the_example() {
+fn example_config_has_every_key() {
     let text = std::fs::read_to_string(EXAMPLE).unwrap();
     let config = Config::parse(&text).unwrap_or_else(|error| panic!("{error}"));
     let service = ServiceConfig {
@@ -52,7 +52,7 @@ fn every_key_is_in_the_example() {
 }
 
 #[test]
-fn settings_in_the_example_are_those_of_the_command() {
+fn example_config_has_the_settings_of_the_command() {
     let text = std::fs::read_to_string(EXAMPLE).unwrap();
     let settings = equic(&["gateway", "settings", "--toml"]).ok();
     let (table, settings) = settings.split_once('\n').unwrap();
@@ -68,7 +68,7 @@ fn settings_in_the_example_are_those_of_the_command() {
 
 /// The documented defaults, and values after `-o`, which replace those of a file.
 #[test]
-fn options_replace_values_of_the_file() {
+fn config_options_replace_values_of_the_file() {
     let check = |options: &[&str]| {
         equic(&[&["gateway", "check", EXAMPLE, "--json"], options].concat()).json()
     };
@@ -111,7 +111,7 @@ fn options_replace_values_of_the_file() {
 }
 
 #[test]
-fn what_is_called_a_default_is_one() {
+fn example_config_states_the_real_defaults() {
     let config = Config::read(EXAMPLE.as_ref()).unwrap();
     // Values that the comments of the example file call examples.
     let socket = SocketConfig {

@@ -106,7 +106,7 @@ pub(super) fn text_of(path: &Path) -> &str {
 }
 
 #[test]
-fn list_files_by_command() {
+fn list_file_is_loaded_by_a_command() {
     let Some(lab) = lab("cli-files", 1) else { return };
     let daemon = Daemon::new("files");
     daemon.configure("", "interfaces = [\"eth0\"]\nacl_entries = 100010", "");
@@ -157,7 +157,7 @@ fn list_files_by_command() {
 }
 
 #[test]
-fn a_reload_is_everything_or_nothing() {
+fn reload_is_everything_or_nothing() {
     let Some(lab) = lab("cli-reload", 1) else { return };
     let server = lab.server();
     ip(server, "link add eth1 type veth peer name peer1");
@@ -250,7 +250,7 @@ fn a_reload_is_everything_or_nothing() {
 /// A reload adds, changes and removes limits by prefix. A reload with an invalid limit must leave
 /// the existing ones unchanged.
 #[test]
-fn limits_by_prefix_are_reloaded() {
+fn reload_changes_limits_by_prefix() {
     let Some(lab) = lab("cli-override", 1) else { return };
     let daemon = Daemon::new("override");
     let configure = |overrides: &[(&str, u32)]| {
@@ -311,7 +311,7 @@ fn limits_by_prefix_are_reloaded() {
 }
 
 #[test]
-fn without_a_file_there_is_nothing_to_reload() {
+fn reload_without_a_file_is_refused() {
     let Some(lab) = lab("cli-nofile", 1) else { return };
     let name = unique("nofile");
     // Reset SIGHUP to its default, because tests may run under nohup(1), which makes programs
@@ -469,7 +469,7 @@ fn check_warns_about_settings_that_expose() {
 }
 
 #[test]
-fn a_file_can_be_checked() {
+fn check_reports_every_error_of_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("equic.toml");
     let check = |text: &str| {
@@ -549,7 +549,7 @@ fn a_file_can_be_checked() {
 }
 
 #[test]
-fn what_happens_is_logged() {
+fn log_has_changes_and_events() {
     let Some(lab) = lab("cli-log", 1) else { return };
     let daemon = Daemon::new("log");
     daemon.configure("", "interfaces = [\"eth0\"]", "max_connections = 5");
@@ -609,7 +609,7 @@ fn what_happens_is_logged() {
 /// With a polling interval of an hour, the gateway can learn about changes only from the kernel's
 /// notifications.
 #[test]
-fn an_interface_is_protected_as_it_comes() {
+fn interface_is_protected_as_soon_as_it_appears() {
     let Some(lab) = lab("cli-comes", 1) else { return };
     let server = lab.server();
     let name = unique("comes");
@@ -654,7 +654,7 @@ fn filters(pid: u32) -> Vec<String> {
 }
 
 #[test]
-fn system_calls_are_restricted_unless_told_otherwise() {
+fn seccomp_is_on_unless_it_is_disabled() {
     let Some(lab) = lab("cli-seccomp", 1) else { return };
     let server = lab.server();
     let folder = tempfile::tempdir().unwrap();
@@ -678,7 +678,7 @@ fn system_calls_are_restricted_unless_told_otherwise() {
 }
 
 #[test]
-fn interfaces_come_and_go() {
+fn interface_states_follow_the_interfaces() {
     let Some(lab) = lab("cli-comego", 1) else { return };
     let server = lab.server();
     let daemon = Daemon::new("comego");
@@ -769,7 +769,7 @@ impl Drop for Disk {
 }
 
 #[test]
-fn a_full_disk_is_a_state_and_no_end() {
+fn full_disk_is_reported_and_does_not_end_the_gateway() {
     let Some(lab) = lab("cli-disk", 1) else { return };
     let daemon = Daemon::new("disk");
     let disk = Disk::new(daemon.path("disk"));
@@ -805,7 +805,7 @@ fn a_full_disk_is_a_state_and_no_end() {
 
 /// The lines that `set` prints must keep the settings when they are in the configuration file.
 #[test]
-fn what_is_set_can_be_kept() {
+fn set_prints_lines_that_keep_the_settings() {
     let Some(lab) = lab("cli-keep", 1) else { return };
     let daemon = Daemon::new("keep");
     daemon.configure("# Ours.", "interfaces = [\"eth0\"]", "# The service.");
@@ -855,7 +855,7 @@ fn what_is_set_can_be_kept() {
 
 /// Without a configuration file, the lines have no file.
 #[test]
-fn what_is_set_without_a_file() {
+fn set_names_no_file_if_there_is_none() {
     let Some(lab) = lab("cli-unsaved", 1) else { return };
     let name = &unique("unsaved");
     let gateway = Running::gateway(lab.server(), name, &[]);

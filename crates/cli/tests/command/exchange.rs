@@ -69,7 +69,7 @@ fn get(base: &[String], rest: &[&str]) -> (Value, Option<Value>) {
 /// A peer's plugin sends the application a message with each packet. The log must contain only the
 /// first lines, and the number of the omitted ones.
 #[test]
-fn log_of_a_plugin_has_a_rate_limit() {
+fn plugin_log_has_a_rate_limit() {
     let files = Files::new();
     let source = "#include <equic_plugin.h>
         static char text[1024] = \"\\x1b[2J\";
@@ -102,7 +102,7 @@ fn log_of_a_plugin_has_a_rate_limit() {
 /// If a file in the cache is damaged, or replaced by a FIFO, the client must fetch the bundle
 /// again. After that, the client must take it from the cache.
 #[test]
-fn cache_file_that_is_damaged_is_repaired() {
+fn plugin_cache_repairs_a_damaged_file() {
     let files = Files::new();
     let (plugin, cache) = (files.plugin("ack-delay"), files.folder.path().join("cache"));
     let (server, base) = serve(&["--push", plugin.to_str().unwrap(), "--push-hold", "1s"]);
@@ -127,7 +127,7 @@ fn cache_file_that_is_damaged_is_repaired() {
 }
 
 #[test]
-fn a_server_pushes_a_plugin_and_the_second_time_it_is_in_the_cache() {
+fn push_of_a_server_is_cached_by_the_client() {
     let files = Files::new();
     let (plugin, cache) = (files.plugin("ack-delay"), files.folder.path().join("cache"));
     let (server, base) = serve(&["--push", plugin.to_str().unwrap(), "--push-hold", "1s"]);
@@ -153,7 +153,7 @@ fn a_server_pushes_a_plugin_and_the_second_time_it_is_in_the_cache() {
 }
 
 #[test]
-fn a_server_pushes_by_the_address_of_its_client() {
+fn push_rules_select_by_the_address_of_the_client() {
     let files = Files::new();
     files.plugin("cap");
     let rules = files.folder.path().join("rules.toml");
@@ -169,7 +169,7 @@ fn a_server_pushes_by_the_address_of_its_client() {
 }
 
 #[test]
-fn a_client_pushes_a_plugin() {
+fn push_of_a_client_is_accepted_or_refused_by_the_server() {
     let files = Files::new();
     let plugin = files.plugin("cap");
     let push = ["--push", plugin.to_str().unwrap()];
@@ -192,7 +192,7 @@ fn a_client_pushes_a_plugin() {
 /// Clients push plugins of the source tree to a server that sends over real sockets. The plugins
 /// must run until the end, and the data must be intact.
 #[test]
-fn plugins_of_the_tree_run_over_sockets() {
+fn plugins_of_the_source_tree_run_over_sockets() {
     let files = Files::new();
     let key = key().public();
     let classes = "[\"observe\", \"tune\", \"frames\", \"raise\", \"choose\"]";
@@ -213,7 +213,7 @@ fn plugins_of_the_tree_run_over_sockets() {
 }
 
 #[test]
-fn plugins_of_others_are_refused_and_nothing_else_changes() {
+fn push_of_an_unknown_author_is_refused() {
     let files = Files::new();
     let plugin = files.plugin("cap");
     let other = SigningKey::from_seed(&[9; 32]).unwrap().public();
@@ -234,7 +234,7 @@ fn plugins_of_others_are_refused_and_nothing_else_changes() {
 }
 
 #[test]
-fn what_cannot_be_is_said_before_anything_begins() {
+fn push_options_that_are_wrong_fail_before_anything_begins() {
     let files = Files::new();
     let folder = files.folder.path();
     let none = folder.join("none.qplug");

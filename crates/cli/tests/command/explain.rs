@@ -57,8 +57,8 @@ fn explain(config: &Path, rest: &str) -> Value {
 }
 
 #[test]
-fn flags_describe_packets() {
-    if !root("flags_describe_packets") {
+fn explain_judges_packets_described_by_flags() {
+    if !root("explain_judges_packets_described_by_flags") {
         return;
     }
     let config = config();
@@ -141,8 +141,8 @@ fn flags_describe_packets() {
 }
 
 #[test]
-fn a_person_can_read_it() {
-    if !root("a_person_can_read_it") {
+fn explain_prints_readable_text() {
+    if !root("explain_prints_readable_text") {
         return;
     }
     let config = config();
@@ -200,8 +200,8 @@ fn pcap(frames: &[(u32, Vec<u8>)]) -> Vec<u8> {
 }
 
 #[test]
-fn captures_are_judged_packet_by_packet() {
-    if !root("captures_are_judged_packet_by_packet") {
+fn explain_judges_captures_packet_by_packet() {
+    if !root("explain_judges_captures_packet_by_packet") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();

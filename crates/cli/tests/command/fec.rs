@@ -72,7 +72,7 @@ fn lost(counts: &Counts) -> u64 {
 }
 
 #[test]
-fn a_client_without_the_plugin_recovers_nothing() {
+fn fec_without_the_plugin_at_the_client_recovers_nothing() {
     let (recovered, counts) = fetched(None);
     assert_eq!((recovered, lost(&counts)), (0, LOST.len() as u64), "{counts:?}");
 }
@@ -80,14 +80,14 @@ fn a_client_without_the_plugin_recovers_nothing() {
 /// On a busy machine, sockets also drop datagrams, so fewer packets can be recovered. Even then,
 /// more than half of the dropped packets must be recovered.
 #[test]
-fn lost_datagrams_are_put_together_by_xor() {
+fn fec_by_xor_recovers_lost_datagrams() {
     let (recovered, counts) = fetched(Some("fec-xor"));
     assert_eq!(lost(&counts), LOST.len() as u64, "{counts:?}");
     assert!(recovered > LOST.len() as u64 / 2, "{recovered} recovered, {counts:?}");
 }
 
 #[test]
-fn lost_datagrams_are_put_together_by_random_linear_codes() {
+fn fec_by_random_linear_codes_recovers_lost_datagrams() {
     let (recovered, counts) = fetched(Some("fec-rlc"));
     assert_eq!(lost(&counts), LOST.len() as u64, "{counts:?}");
     assert!(recovered > LOST.len() as u64 / 2, "{recovered} recovered, {counts:?}");

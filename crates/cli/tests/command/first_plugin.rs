@@ -66,7 +66,7 @@ impl Reader<'_> {
 /// The output of `equic plugin run` must match the guide, and pushed plugins must be `active` at
 /// both ends.
 #[test]
-fn the_guide_to_the_first_plugin_is_as_it_is_printed() {
+fn guide_to_the_first_plugin_matches_its_output() {
     let Some(lab) = lab(&unique("first"), 1) else { return };
     let host = lab.client(0);
     let mut up = host.command("ip");

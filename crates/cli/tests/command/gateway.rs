@@ -34,7 +34,7 @@ fn verdicts(status: &Value, reason: &str) -> u64 {
 }
 
 #[test]
-fn run_steer_and_detach() {
+fn gateway_runs_is_changed_and_detached() {
     let Some(lab) = lab("cli-gateway", 1) else { return };
     let (server, client) = (lab.server(), lab.client(0));
     let name = &unique("steer");
@@ -194,7 +194,7 @@ fn lists_as_json(name: &str) {
 /// Runs the guide's commands that show how much memory a gateway takes. The only change is the name
 /// of the gateway.
 #[test]
-fn the_guide_says_how_much_memory_a_gateway_takes() {
+fn gateway_memory_is_shown_by_the_commands_of_the_guide() {
     let Some(lab) = lab("cli-memory", 1) else { return };
     let name = &unique("memory");
     let (_gateway, _) = start(lab.server(), name, &[]);
@@ -212,7 +212,7 @@ fn the_guide_says_how_much_memory_a_gateway_takes() {
 }
 
 #[test]
-fn a_signal_takes_it_off_and_a_second_one_is_refused() {
+fn gateway_ends_on_a_signal_and_a_second_one_is_refused() {
     let Some(lab) = lab("cli-second", 1) else { return };
     let server = lab.server();
     let name = &unique("first");
@@ -236,7 +236,7 @@ fn a_signal_takes_it_off_and_a_second_one_is_refused() {
 }
 
 #[test]
-fn nothing_stays_when_one_of_several_interfaces_is_missing() {
+fn gateway_leaves_nothing_if_an_interface_is_missing() {
     let Some(lab) = lab("cli-partly", 1) else { return };
     let server = lab.server();
     let args = ["gateway", "run", "-i", "eth0", "-i", "eth1", "-p", "443"];
@@ -247,7 +247,7 @@ fn nothing_stays_when_one_of_several_interfaces_is_missing() {
 }
 
 #[test]
-fn killing_it_takes_it_off() {
+fn gateway_that_is_killed_leaves_its_interface() {
     let Some(lab) = lab("cli-killed", 1) else { return };
     let (mut gateway, _) = start(lab.server(), &unique("killed"), &[]);
     gateway.signal(nix::sys::signal::Signal::SIGKILL);
@@ -256,7 +256,7 @@ fn killing_it_takes_it_off() {
 }
 
 #[test]
-fn it_survives_the_terminal_under_nohup() {
+fn gateway_survives_its_terminal_under_nohup() {
     let Some(lab) = lab("cli-nohup", 1) else { return };
     let name = unique("nohup");
     let mut nohup = lab.server().command("nohup");
@@ -270,7 +270,7 @@ fn it_survives_the_terminal_under_nohup() {
 }
 
 #[test]
-fn an_interface_that_goes_away_ends_it() {
+fn gateway_with_once_ends_with_its_interface() {
     let Some(lab) = lab("cli-gone", 1) else { return };
     let (mut gateway, _) = start(lab.server(), &unique("gone"), &["--once"]);
     let mut ip = lab.server().command("ip");
@@ -282,7 +282,7 @@ fn an_interface_that_goes_away_ends_it() {
 }
 
 #[test]
-fn a_dry_run_drops_nothing_and_its_events_say_so() {
+fn gateway_dry_run_drops_nothing_and_its_events_say_so() {
     let Some(lab) = lab("cli-dry", 1) else { return };
     let (server, client) = (lab.server(), lab.client(0));
     let name = &unique("dry");

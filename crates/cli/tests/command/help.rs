@@ -3,7 +3,7 @@
 use crate::common::{EQUIC, commands, equic, repeated_verbs};
 
 #[test]
-fn the_first_screen_is_one_screen() {
+fn help_fits_one_screen() {
     let help = equic(&["--help"]).ok();
     assert!(help.lines().count() <= 24, "{help}");
     for command in ["gateway", "serve", "get", "plugin", "man"] {
@@ -30,7 +30,7 @@ fn help_fits_80_columns_everywhere() {
 
 /// If two groups of commands share a verb, it must mean the same in both.
 #[test]
-fn a_verb_has_one_meaning() {
+fn verb_has_one_meaning() {
     let repeated = repeated_verbs(EQUIC);
     let verbs: Vec<&str> = repeated.keys().map(String::as_str).collect();
     // `check` checks whether the configuration or the plugin would run. `run` runs the gateway or
@@ -39,14 +39,14 @@ fn a_verb_has_one_meaning() {
 }
 
 #[test]
-fn the_version_is_the_package_s() {
+fn version_is_that_of_the_package() {
     let version = concat!("equic ", env!("CARGO_PKG_VERSION"));
     let libraries = equic_quic::AWS_LC_PROVIDER_LIBRARIES;
     assert_eq!(equic(&["--version"]).ok(), format!("{version} ({libraries})\n"));
 }
 
 #[test]
-fn every_reason_is_listed() {
+fn reasons_are_all_listed() {
     let listed = equic(&["gateway", "reasons", "--json"]).json();
     assert_eq!(listed["schema"], "equic.gateway.reasons/1");
     let reasons = listed["reasons"].as_array().unwrap();
@@ -56,7 +56,7 @@ fn every_reason_is_listed() {
 }
 
 #[test]
-fn nobody_reading_is_no_error() {
+fn output_to_a_closed_pipe_is_no_error() {
     // The reader closes the pipe before a byte is written.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -68,7 +68,7 @@ fn nobody_reading_is_no_error() {
 }
 
 #[test]
-fn a_full_disk_is_an_error() {
+fn output_to_a_full_disk_is_an_error() {
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let output = std::process::Command::new(EQUIC)
         .args(["gateway", "reasons"])

@@ -113,7 +113,7 @@ fn with_manifest(sound: &[u8], text: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn malformed_bundles_and_huge_manifests_are_refused() {
+fn hostile_bundles_and_huge_manifests_are_refused() {
     let sound = built("sound", "equic_u64 run(void) { return 0; }", &at("UpdateRtt", "after"));
     let deep = [b"a = ".to_vec(), vec![b'['; 8_000]].concat();
     let keys: String = (0..1_100).map(|at| format!("a{at}=1\n")).collect();
@@ -141,7 +141,7 @@ fn malformed_bundles_and_huge_manifests_are_refused() {
 }
 
 #[test]
-fn plugins_that_spin_are_taken_off() {
+fn hostile_plugins_that_spin_are_detached() {
     let spin = "equic_u64 run(void) { for (;;) __asm__ volatile(\"\"); }";
     let names = ["SendPacket", "CongestionAcked", "UpdateRtt", "AckIsDue"];
     let bundles = names.iter().enumerate().map(|(number, operation)| {
@@ -156,7 +156,7 @@ fn plugins_that_spin_are_taken_off() {
 }
 
 #[test]
-fn plugins_that_write_without_end_fill_neither_terminal_nor_log() {
+fn hostile_plugins_that_write_without_end_are_limited() {
     let tell = "static char text[1024] = \"\\x1b[2J\";
         equic_u64 run(void) { for (int i = 0; i < 16; i++) { equic_log(text, 1024, i);
         if (!equic_tell(text, 1024)) break; } return 0; }";
@@ -274,7 +274,7 @@ fn empty_offer(plugin: u64) -> Frame<'static> {
 }
 
 #[test]
-fn offers_without_end_are_refused_and_print_little() {
+fn hostile_offers_without_end_are_refused_and_print_little() {
     // Send the maximum number of offers on one connection.
     let server = rude((0..MAX_OFFERS).map(empty_offer).collect());
     let got = server.get(&[]);
@@ -286,7 +286,7 @@ fn offers_without_end_are_refused_and_print_little() {
 }
 
 #[test]
-fn one_offer_too_many_ends_the_connection_with_a_reason() {
+fn hostile_offer_beyond_the_limit_ends_the_connection() {
     let mut frames: Vec<Frame<'_>> = (0..MAX_OFFERS).map(empty_offer).collect();
     frames.push(Frame::Detach { plugin: MAX_OFFERS });
     let got = rude(frames).get(&["--timeout", "20s"]);
@@ -297,7 +297,7 @@ fn one_offer_too_many_ends_the_connection_with_a_reason() {
 }
 
 #[test]
-fn data_that_repeats_without_end_changes_nothing() {
+fn hostile_data_that_repeats_without_end_changes_nothing() {
     let data = vec![0xa5; 1_100];
     let one = || Frame::Data { plugin: 0, offset: 100, data: &data };
     let frames = std::iter::once(empty_offer(0)).chain((0..3_000).map(|_| one()));

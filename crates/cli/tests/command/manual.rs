@@ -28,7 +28,7 @@ fn complaint(program: &str, args: &[&str], file: &Path) -> Option<String> {
 }
 
 #[test]
-fn every_command_has_a_page_that_groff_takes() {
+fn man_page_of_every_command_is_valid_for_groff() {
     let folder = tempfile::tempdir().unwrap();
     equic(&["man", "--out", folder.path().to_str().unwrap()]).ok();
     let mut wanted = BTreeSet::new();
@@ -46,7 +46,7 @@ fn every_command_has_a_page_that_groff_takes() {
 }
 
 #[test]
-fn a_page_says_what_help_says() {
+fn man_page_has_the_options_of_the_help() {
     let page = equic(&["man", "gateway", "run"]).ok();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("page.1");
@@ -68,7 +68,7 @@ fn a_page_says_what_help_says() {
 }
 
 #[test]
-fn a_synopsis_names_what_options_take() {
+fn man_page_synopsis_names_the_values_of_options() {
     let synopsis = |command: &[&str]| {
         let page = equic(&[&["man"], command].concat()).ok();
         let lines = page.lines().skip_while(|line| *line != ".SH SYNOPSIS").skip(1);
@@ -93,7 +93,7 @@ fn a_synopsis_names_what_options_take() {
 }
 
 #[test]
-fn what_cannot_be_a_page_is_said() {
+fn man_page_errors_name_the_command_or_folder() {
     let unknown = equic(&["man", "gateway", "nope"]);
     assert_eq!(unknown.code, Some(2), "{unknown:?}");
     assert!(unknown.stderr.contains("equic gateway nope"), "{unknown:?}");
@@ -105,7 +105,7 @@ fn what_cannot_be_a_page_is_said() {
 }
 
 #[test]
-fn shells_take_their_completions() {
+fn completions_are_valid_in_every_shell() {
     let folder = tempfile::tempdir().unwrap();
     for (shell, args) in [("bash", "-n"), ("zsh", "-n"), ("fish", "-n")] {
         let file = folder.path().join(shell);
@@ -117,7 +117,7 @@ fn shells_take_their_completions() {
 }
 
 #[test]
-fn bash_completes_a_command() {
+fn completions_work_in_bash() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("equic");
     std::fs::write(&file, equic(&["completions", "bash"]).ok()).unwrap();
@@ -131,7 +131,7 @@ fn bash_completes_a_command() {
 }
 
 #[test]
-fn the_guide_has_every_reason_as_the_command_tells_it() {
+fn reasons_of_the_documentation_match_the_command() {
     let table = std::fs::read_to_string(format!("{ROOT}/docs/reference/reasons.md")).unwrap();
     let rows: Vec<Vec<&str>> = table
         .lines()
@@ -151,7 +151,7 @@ fn the_guide_has_every_reason_as_the_command_tells_it() {
 }
 
 #[test]
-fn the_packaged_configuration_lacks_but_an_interface() {
+fn packaged_config_lacks_only_an_interface() {
     let packaged = std::fs::read_to_string(format!("{ROOT}/packaging/equic.toml")).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("equic.toml");

@@ -152,7 +152,7 @@ fn board() -> Vec<(String, String)> {
 }
 
 #[test]
-fn prometheus_scrapes_board_and_alerts_work() {
+fn metrics_work_with_prometheus_dashboard_and_alerts() {
     let Some(lab) = lab("cli-metrics", 2) else { return };
     let (server, name) = (lab.server(), &unique("metrics"));
     let _counting = count_run_time();
@@ -238,14 +238,14 @@ fn prometheus_scrapes_board_and_alerts_work() {
         (prometheus.values("sum by (instance) (equic_list_entries{list='deny'})") == [1.0, 1.0])
             .then_some(())
     });
-    the_board_has_data(&lab, &prometheus, &target);
-    the_alerts_evaluate(&prometheus);
-    an_exporter_outlives_the_gateway(&prometheus, gateway, &lab, name);
+    check_dashboard_has_data(&lab, &prometheus, &target);
+    check_alerts_evaluate(&prometheus);
+    check_exporter_outlives_the_gateway(&prometheus, gateway, &lab, name);
 }
 
 /// Checks that the dashboard shows data during an attack. The attack causes drops and new
 /// connections.
-fn the_board_has_data(lab: &equic_lab::Lab, prometheus: &Prometheus<'_>, target: &str) {
+fn check_dashboard_has_data(lab: &equic_lab::Lab, prometheus: &Prometheus<'_>, target: &str) {
     let flood = flood("initial", target, &["--pps", "200", "--duration", "300s"]);
     let _flood = Running::start(lab.client(0).command(EQUIC_LAB), &strs(&flood));
     for (title, expression) in board() {
@@ -265,7 +265,7 @@ fn the_board_has_data(lab: &equic_lab::Lab, prometheus: &Prometheus<'_>, target:
     });
 }
 
-fn the_alerts_evaluate(prometheus: &Prometheus<'_>) {
+fn check_alerts_evaluate(prometheus: &Prometheus<'_>) {
     let rules = eventually("every rule was evaluated", || {
         let groups = prometheus.api("/api/v1/rules");
         let rules = groups["groups"][0]["rules"].as_array()?.clone();
@@ -279,7 +279,7 @@ fn the_alerts_evaluate(prometheus: &Prometheus<'_>) {
     }
 }
 
-fn an_exporter_outlives_the_gateway(
+fn check_exporter_outlives_the_gateway(
     prometheus: &Prometheus<'_>,
     gateway: Running,
     lab: &equic_lab::Lab,
@@ -313,7 +313,7 @@ fn promtool(args: &[&str], input: &str) {
 }
 
 #[test]
-fn the_alerts_hold_what_they_promise() {
+fn metrics_alerts_pass_their_rule_tests() {
     let file = |name: &str| format!("{ROOT}/docs/grafana/{name}");
     promtool(&["check", "rules", &file("alerts.yml")], "");
     promtool(&["test", "rules", &file("alerts.test.yml")], "");
@@ -336,7 +336,7 @@ fn configured(host: &Namespace, name: &str) -> (Running, String) {
 }
 
 #[test]
-fn promtool_finds_nothing_to_blame() {
+fn metrics_are_valid_for_promtool() {
     let Some(lab) = lab("cli-promtool", 1) else { return };
     let name = &unique("promtool");
     let (_gateway, address) = configured(lab.server(), name);
@@ -360,7 +360,7 @@ fn promtool_finds_nothing_to_blame() {
 }
 
 #[test]
-fn clients_that_mean_harm_keep_nobody_out() {
+fn metrics_server_serves_others_despite_hostile_clients() {
     let Some(lab) = lab("cli-hostile", 1) else { return };
     let (_gateway, address) = configured(lab.server(), &unique("hostile"));
     let address: SocketAddr = address.parse().unwrap();
@@ -419,7 +419,7 @@ fn clients_that_mean_harm_keep_nobody_out() {
 /// A client that closes its sending side after the request, like `printf ... | nc -N`, must still
 /// get the response.
 #[test]
-fn client_that_closes_its_half_is_answered() {
+fn metrics_client_that_closes_its_half_is_answered() {
     let Some(lab) = lab("cli-half", 1) else { return };
     let (server, name) = (lab.server(), &unique("half"));
     let gateway = Running::gateway(server, name, &["--metrics", OF_RUN]);
@@ -462,7 +462,7 @@ fn client_that_closes_its_half_is_answered() {
 }
 
 #[test]
-fn a_place_that_is_taken_is_told_and_nothing_is_attached() {
+fn metrics_port_in_use_is_an_error_and_nothing_is_attached() {
     let Some(lab) = lab("cli-taken", 1) else { return };
     let taken = lab
         .server()
@@ -487,7 +487,7 @@ fn a_place_that_is_taken_is_told_and_nothing_is_attached() {
 /// A gateway with a socket has dropped CAP_SYS_ADMIN, so it can no longer open BPF objects by ID.
 /// Its metrics must still work.
 #[test]
-fn scrapes_need_no_privilege_and_a_failing_one_is_told() {
+fn metrics_need_no_privilege_and_report_a_failed_scrape() {
     let Some(lab) = lab("cli-scrape", 1) else { return };
     let (server, name) = (lab.server(), &unique("scrape"));
     let _counting = count_run_time();

@@ -37,7 +37,7 @@ fn of_the_tree(name: &str, folder: &Path) -> String {
 }
 
 #[test]
-fn from_an_empty_folder_to_a_run() {
+fn plugin_is_created_built_checked_and_run() {
     let folder = tempfile::tempdir().unwrap();
     let seldom = folder.path().join("seldom");
     equic(&["plugin", "new", text(&seldom)]).ok();
@@ -67,7 +67,7 @@ fn from_an_empty_folder_to_a_run() {
 }
 
 #[test]
-fn signed_bundles_and_policies() {
+fn plugin_policy_accepts_signed_bundles() {
     let folder = tempfile::tempdir().unwrap();
     let bundle = of_the_tree("reno", folder.path());
     let key = folder.path().join("ann.key");
@@ -101,7 +101,7 @@ fn signed_bundles_and_policies() {
 /// `list` gets files and folders with bundles, one of which is truncated. It must not follow a link
 /// that leads out of the folder.
 #[test]
-fn bundles_are_listed() {
+fn plugin_list_shows_bundles_and_follows_no_link() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let elsewhere = tempfile::tempdir().unwrap();
@@ -139,7 +139,7 @@ fn bundles_are_listed() {
 /// Adds a bundle to a log, checks it with a policy that requires the log, and runs the monitor:
 /// first on the honest log, then on a truncated one.
 #[test]
-fn logs_and_what_watches_them() {
+fn plugin_log_monitor_detects_a_truncated_log() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let key = |name: &str| equic(&["plugin", "key", &at(name)]).ok().trim().to_owned();
@@ -203,7 +203,7 @@ fn with_prover(folder: &Path, script: &str) -> std::path::PathBuf {
 /// Tests how `check` handles the answers of equic-prove. equic-prove itself has its own tests
 /// (`prove/`).
 #[test]
-fn a_proof_is_looked_for_by_another_program() {
+fn plugin_check_uses_the_proofs_of_equic_prove() {
     let folder = tempfile::tempdir().unwrap();
     let reno = of_the_tree("reno", folder.path());
     let check = |command: &Path, more: &[&str]| {
@@ -249,7 +249,7 @@ fn a_proof_is_looked_for_by_another_program() {
 }
 
 #[test]
-fn what_cannot_be_built_says_why() {
+fn plugin_build_says_why_it_fails() {
     let folder = tempfile::tempdir().unwrap();
     let name = equic(&["plugin", "new", text(&folder.path().join("Capital"))]);
     assert!(name.code == Some(2) && name.stderr.contains("lower-case letters"), "{name:?}");
@@ -299,7 +299,7 @@ fn largest_window(folder: &Path) -> u64 {
 }
 
 #[test]
-fn a_server_with_a_plugin_caps_its_window() {
+fn plugin_of_a_server_caps_its_window() {
     let folder = tempfile::tempdir().unwrap();
     let cap = of_the_tree("cap", folder.path());
     let window = |name: &str, more: &[&str]| {
@@ -403,7 +403,7 @@ fn own_plugin_that_cannot_be_attached_is_refused() {
 /// A local plugin declares a transport parameter in the handshake. The plugin at the other end must
 /// receive it.
 #[test]
-fn a_plugin_declares_a_transport_parameter() {
+fn plugin_declares_a_transport_parameter() {
     let folder = tempfile::tempdir().unwrap();
     let manifest = "capabilities = [\"payload\"]
 [[operations]]

@@ -24,7 +24,7 @@ fn files(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn both_ends_write_files_and_the_trace_is_readable() {
+fn qlog_files_of_both_ends_and_the_trace_are_readable() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let server = Running::start(
@@ -57,7 +57,7 @@ fn both_ends_write_files_and_the_trace_is_readable() {
 
 /// A qlog file must end at the size limit, and its last record must say why.
 #[test]
-fn a_file_is_no_longer_than_it_may_be() {
+fn qlog_file_ends_at_its_size_limit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let server = Running::start(
@@ -81,7 +81,7 @@ fn a_file_is_no_longer_than_it_may_be() {
 
 /// If the log cannot be written, the error must be reported in one line, before anything starts.
 #[test]
-fn a_folder_that_cannot_be_written() {
+fn qlog_folder_that_cannot_be_written_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();

@@ -7,8 +7,8 @@ use std::path::Path;
 use jsonschema::Validator;
 use serde_json::Value;
 
-use crate::book::{Kind, blocks, files_below, kind, pages, read, whole};
 use crate::common::{ROOT, equic};
+use crate::doc_toml::{Kind, blocks, files_below, kind, pages, read, whole};
 
 /// Returns the JSON Schema of files of this kind, if there is one.
 fn schema(kind: Kind) -> Option<Value> {
@@ -51,7 +51,7 @@ impl Schemas {
 }
 
 #[test]
-fn every_toml_block_of_the_documentation_fits_its_schema() {
+fn schemas_accept_the_toml_blocks_of_the_documentation() {
     let (schemas, mut checked, mut wrong) = (Schemas::new(), Vec::new(), Vec::new());
     for page in pages() {
         for (line, text) in blocks(&page) {
@@ -67,7 +67,7 @@ fn every_toml_block_of_the_documentation_fits_its_schema() {
 }
 
 #[test]
-fn every_toml_file_of_the_repository_fits_its_schema() {
+fn schemas_accept_the_toml_files_of_the_repository() {
     let schemas = Schemas::new();
     let (mut checked, mut wrong) = (Vec::new(), Vec::new());
     for folder in ["docs", "experiments", "packaging", "plugins", "crates/scenario/src/builtin"] {
@@ -355,7 +355,7 @@ fn schemas_accept_every_form_of_a_quantity() {
 }
 
 #[test]
-fn commands_print_the_schemas() {
+fn schemas_are_printed_by_the_commands() {
     assert_eq!(equic(&["plugin", "build", "--schema"]).json(), equic_plugin::manifest_schema());
     assert_eq!(equic(&["plugin", "check", "--schema"]).json(), equic_plugin::policy_schema());
     let both = equic(&["plugin", "check", "--schema", "cap.qplug"]);

@@ -16,7 +16,7 @@ fn script(path: &str, args: &[&str]) -> Command {
 }
 
 #[test]
-fn every_suite_runs_whatever_became_of_those_before_it() {
+fn suites_run_even_if_earlier_ones_fail() {
     let suites =
         ["one", "echo begun; false; echo never", "two", "echo good", "three", "false | cat"];
     let out = finish(script("scripts/suites.sh", &suites));
@@ -44,7 +44,7 @@ fn every_suite_runs_whatever_became_of_those_before_it() {
 }
 
 #[test]
-fn suites_of_two_lanes_wait_for_each_other_at_the_ends() {
+fn suites_of_two_lanes_run_in_parallel_and_meet_at_the_ends() {
     let folder = tempfile::tempdir().unwrap();
     // Each suite ends only when the suite of the other lane has started. If the lanes did not run
     // in parallel, they would wait forever.
@@ -92,8 +92,8 @@ fn suites_of_two_lanes_wait_for_each_other_at_the_ends() {
 }
 
 #[test]
-fn a_lane_that_has_ended_is_not_waited_for_in_whoever_has_its_number() {
-    if !root("a_lane_that_has_ended_is_not_waited_for_in_whoever_has_its_number") {
+fn suites_do_not_wait_for_a_process_with_a_reused_pid() {
+    if !root("suites_do_not_wait_for_a_process_with_a_reused_pid") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -117,7 +117,7 @@ fn a_lane_that_has_ended_is_not_waited_for_in_whoever_has_its_number() {
 }
 
 #[test]
-fn nothing_is_skipped_where_ci_is_set() {
+fn tests_are_not_skipped_if_ci_is_set() {
     for (value, wanted) in [
         (None, false),
         (Some(""), false),
@@ -139,7 +139,7 @@ fn nothing_is_skipped_where_ci_is_set() {
 /// In every crate, a test that prints that it is skipped must first check whether it may be
 /// skipped.
 #[test]
-fn no_test_is_skipped_without_asking() {
+fn tests_are_skipped_only_after_a_check_of_ci() {
     let mut folders = ["crates", "lab"].map(|name| Path::new(ROOT).join(name)).to_vec();
     let (mut asked, mut wrong) = (0, Vec::new());
     while let Some(folder) = folders.pop() {
@@ -229,7 +229,7 @@ fn tests_are_built_by_the_version_that_the_manifests_name() {
 }
 
 #[test]
-fn the_guard_says_what_it_cannot_compare_with() {
+fn bench_guard_names_an_unknown_commit() {
     let out = finish(script("scripts/bench-guard.sh", &["no-such-commit"]));
     assert_eq!(out.code, Some(2), "{out:?}");
     assert!(out.stderr.contains("there is no commit no-such-commit"), "{out:?}");
@@ -238,7 +238,7 @@ fn the_guard_says_what_it_cannot_compare_with() {
 /// `make` without a target must show the targets that a visitor needs, and `make help-lab` the
 /// others.
 #[test]
-fn make_shows_its_targets_on_one_screen() {
+fn make_help_fits_one_screen() {
     let make = |target: &str| {
         let mut command = Command::new("make");
         command.args(["--no-print-directory", "-C", ROOT, target]);
@@ -301,7 +301,7 @@ fn suites_run_with_assertions() {
 
 /// The script must distinguish programs with overflow checks from programs without.
 #[test]
-fn suites_refuse_what_has_no_assertions() {
+fn suites_refuse_programs_without_assertions() {
     let folder = tempfile::tempdir().unwrap();
     let (checked, bare) = (folder.path().join("checked"), folder.path().join("bare"));
     std::fs::write(&checked, b"\x7fELF\0attempt to add with overflow\0").unwrap();

@@ -26,7 +26,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 #[test]
-fn files_are_served_and_fetched() {
+fn serve_sends_the_files_that_get_requests() {
     let directory = tempfile::tempdir().unwrap();
     let body = "what is in the file\n".repeat(1000);
     std::fs::write(directory.path().join("page.txt"), &body).unwrap();
@@ -70,7 +70,7 @@ fn files_are_served_and_fetched() {
 }
 
 #[test]
-fn early_requests_are_taken_where_that_is_wanted() {
+fn serve_accepts_early_data_only_if_enabled() {
     let listen = ["--listen", "127.0.0.1:0", "--early-data", "--workers", "3"];
     let (server, ready) = serve(Command::new(EQUIC), &listen);
     let url = format!("https://{}/health", text(&ready, "address"));
@@ -91,7 +91,7 @@ fn early_requests_are_taken_where_that_is_wanted() {
 
 /// If both ends enable version 2 (RFC 9369), it must be used, and the logs of both must show it.
 #[test]
-fn clients_are_upgraded_to_version_2_where_that_is_wanted() {
+fn serve_upgrades_to_version_2_only_if_both_ends_enable_it() {
     const UPGRADE: &str = "--upgrade-to-v2";
     let logs = tempfile::tempdir().unwrap();
     let folder = logs.path().to_str().unwrap();
@@ -196,7 +196,7 @@ async fn downloading(
 }
 
 #[test]
-fn many_files_come_over_one_connection() {
+fn get_fetches_many_files_over_one_connection() {
     let directory = tempfile::tempdir().unwrap();
     let (root, into) = (directory.path().join("root"), directory.path().join("into"));
     std::fs::create_dir(&root).unwrap();
@@ -232,7 +232,7 @@ fn many_files_come_over_one_connection() {
 }
 
 #[test]
-fn a_certificate_is_kept() {
+fn certificate_is_kept_across_restarts() {
     let directory = tempfile::tempdir().unwrap();
     let keep = ["--listen", "[::1]:0", "--cert-dir", directory.path().to_str().unwrap()];
     let (server, first) = serve(Command::new(EQUIC), &keep);
@@ -252,7 +252,7 @@ fn a_certificate_is_kept() {
 }
 
 #[test]
-fn where_nothing_listens_is_said_instead_of_waited_for() {
+fn get_reports_at_once_that_nothing_listens() {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
     drop(socket);
@@ -266,7 +266,7 @@ fn where_nothing_listens_is_said_instead_of_waited_for() {
 /// The server uses a certificate as `openssl req -x509` creates it. Each solution that the error
 /// message names must work.
 #[test]
-fn a_cas_certificate_as_a_servers_own_is_explained() {
+fn certificate_of_a_ca_used_by_a_server_is_explained() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let made = |name: &str, is_ca: rcgen::IsCa| {
@@ -298,7 +298,7 @@ fn a_cas_certificate_as_a_servers_own_is_explained() {
 }
 
 #[test]
-fn the_application_can_have_quotas_too() {
+fn user_quota_limits_connections() {
     let quota = ["--listen", "127.0.0.1:0", "--user-quota", "2", "--user-at-limit", "refuse"];
     let (server, ready) = serve(Command::new(EQUIC), &quota);
     let url = format!("https://{}/health", text(&ready, "address"));
@@ -326,7 +326,7 @@ fn the_application_can_have_quotas_too() {
 }
 
 #[test]
-fn a_server_attaches_its_own_gateway() {
+fn serve_attaches_its_own_gateway() {
     let Some(lab) = lab("cli-own", 1) else { return };
     let name = &unique("own");
     let folder = tempfile::tempdir().unwrap();
@@ -360,7 +360,7 @@ fn a_server_attaches_its_own_gateway() {
 }
 
 #[test]
-fn a_server_feeds_the_gateway_that_runs_and_may_die() {
+fn serve_reports_to_a_running_gateway_and_may_be_killed() {
     let Some(lab) = lab("cli-feed", 1) else { return };
     let name = &unique("feed");
     let gateway = Running::gateway(lab.server(), name, &["--max-connections", "2"]);
@@ -414,7 +414,7 @@ fn a_server_feeds_the_gateway_that_runs_and_may_die() {
 /// Many responses have a file open at the same time. The usual soft limit of 1,024 file descriptors
 /// would not be enough.
 #[test]
-fn a_low_limit_of_descriptors_is_raised() {
+fn serve_raises_a_low_limit_of_descriptors() {
     let mut command = Command::new("prlimit");
     command.args(["--nofile=256:4096", EQUIC.path()]);
     let (server, ready) = serve(command, &["--listen", "127.0.0.1:0", "--retry-threshold", "0"]);
@@ -430,7 +430,7 @@ fn a_low_limit_of_descriptors_is_raised() {
 }
 
 #[test]
-fn a_threshold_is_a_number_or_off() {
+fn retry_threshold_is_a_number_or_off() {
     let wrong = equic(&["serve", "--retry-threshold", "some"]);
     assert!(wrong.code == Some(2) && wrong.stderr.contains("`off`"), "{wrong:?}");
     // The protection against forged Initial packets must be on by default.
@@ -442,7 +442,7 @@ fn a_threshold_is_a_number_or_off() {
 
 /// A server that joins through the socket must get the service that has its address.
 #[test]
-fn a_server_at_the_socket_is_the_service_at_its_address() {
+fn serve_through_the_socket_gets_the_service_at_its_address() {
     let Some(lab) = lab("cli-which", 1) else { return };
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");

@@ -77,7 +77,7 @@ fn signals_at_the_start_of_a_server_are_kept() {
 /// The manager must be notified that the gateway is ready only when reloads work, and again at the
 /// end of each reload.
 #[test]
-fn service_manager_hears_when_a_configuration_is_in_force() {
+fn service_manager_is_notified_when_a_configuration_is_in_force() {
     let Some(lab) = lab("cli-notify", 1) else { return };
     let folder = tempfile::tempdir().unwrap();
     let name = unique("notify");

@@ -24,7 +24,7 @@ fn check(cases: &[Case<'_>]) {
 }
 
 #[test]
-fn wrong_usage() {
+fn usage_that_is_wrong_is_explained() {
     let run = |rest: &[&'static str]| [&["gateway", "run", "-i", "lo"], rest].concat();
     let explain = |rest: &[&'static str]| {
         [&["gateway", "explain", "--config", EXAMPLE, "--src", "192.0.2.9"], rest].concat()
@@ -114,7 +114,7 @@ fn wrong_usage() {
 }
 
 #[test]
-fn what_cannot_be_done() {
+fn failure_names_its_cause() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &[u8]| {
         let path = directory.path().join(name);
@@ -153,8 +153,8 @@ fn what_cannot_be_done() {
 }
 
 #[test]
-fn what_root_cannot_do_either() {
-    if !root("what_root_cannot_do_either") {
+fn failure_names_its_cause_if_run_as_root() {
+    if !root("failure_names_its_cause_if_run_as_root") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -209,8 +209,8 @@ fn what_root_cannot_do_either() {
 
 /// At every limit of open files, the command must either work or say that the limit is the problem.
 #[test]
-fn descriptors_that_run_out_are_named() {
-    if !root("descriptors_that_run_out_are_named") {
+fn failure_by_the_descriptor_limit_names_the_limit() {
+    if !root("failure_by_the_descriptor_limit_names_the_limit") {
         return;
     }
     let explain = ["gateway", "explain", "--config", EXAMPLE, "--src", "192.0.2.9"];

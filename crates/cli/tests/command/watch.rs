@@ -119,7 +119,7 @@ impl Session {
     }
 
     /// Waits until the terminal is restored.
-    fn given_back(&self) {
+    fn await_restored(&self) {
         eventually("the terminal as it was", || {
             let other = self.look(|screen| screen.alternate_screen() || screen.hide_cursor());
             (!other && modes(&*self.master) == self.before).then_some(())
@@ -130,7 +130,7 @@ impl Session {
     /// code.
     fn ends(&mut self) -> u32 {
         let status = eventually("the end", || self.child.try_wait().expect("the child is ours"));
-        self.given_back();
+        self.await_restored();
         assert!(!self.text().contains("panicked"), "{}", self.text());
         status.exit_code()
     }
@@ -185,7 +185,7 @@ fn lists(name: &str) -> Vec<Value> {
 
 /// The dashboard must show rates and the attacker, and deny it with a key.
 #[test]
-fn an_attacker_is_seen_and_denied() {
+fn watch_shows_an_attacker_and_denies_it() {
     let Some(lab) = lab("cli-watch", 1) else { return };
     let name = &unique("watch");
     let _gateway = gateway(lab.server(), name);
@@ -261,7 +261,7 @@ fn an_attacker_is_seen_and_denied() {
 /// Sends a key and a new terminal size at the same time. A reader that handles only one of two
 /// simultaneous events would lose the key.
 #[test]
-fn no_key_is_lost_when_the_terminal_is_resized() {
+fn watch_loses_no_key_when_the_terminal_is_resized() {
     let Some(lab) = lab("cli-resized", 1) else { return };
     let name = &unique("resized");
     let _gateway = gateway(lab.server(), name);
@@ -283,7 +283,7 @@ fn no_key_is_lost_when_the_terminal_is_resized() {
 }
 
 #[test]
-fn the_terminal_is_given_back_whatever_ends_it() {
+fn watch_restores_the_terminal_however_it_ends() {
     let Some(lab) = lab("cli-terminal", 1) else { return };
     let name = &unique("terminal");
     let _gateway = gateway(lab.server(), name);
@@ -310,7 +310,7 @@ fn the_terminal_is_given_back_whatever_ends_it() {
             watch.signal(Signal::SIGTSTP);
         }
         eventually("it is stopped", || stopped(&watch));
-        watch.given_back();
+        watch.await_restored();
         watch.signal(Signal::SIGCONT);
         watch.taken();
         watch.shows(&[name.as_str(), "Sources", "q quit"]);
@@ -327,7 +327,7 @@ fn the_terminal_is_given_back_whatever_ends_it() {
 }
 
 #[test]
-fn a_gateway_that_goes_is_waited_for() {
+fn watch_waits_for_a_gateway_that_ended() {
     let Some(lab) = lab("cli-watch-gone", 1) else { return };
     let name = &unique("watch-gone");
     let mut first = gateway(lab.server(), name);
@@ -351,7 +351,7 @@ fn a_gateway_that_goes_is_waited_for() {
 }
 
 #[test]
-fn without_a_terminal() {
+fn watch_without_a_terminal_needs_once() {
     let refused = equic(&["gateway", "watch"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.stderr.contains("equic gateway status --json"), "{refused:?}");

@@ -34,7 +34,7 @@ fn provoke(stage: &TestStage, peer: &Peer<'_>) -> Value {
 }
 
 #[test]
-fn an_offender_is_banned_for_longer_each_time() {
+fn ban_lasts_longer_each_time() {
     let Some(stage) = TestStage::new("ban", 2) else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let state = folder.path().join("bans.json");
@@ -93,7 +93,7 @@ fn an_offender_is_banned_for_longer_each_time() {
 /// Sends enough Initial packets with another host's address to cause a ban. Nothing
 /// may be banned, because forged packets do not validate an address.
 #[test]
-fn nobody_is_banned_for_what_others_forge() {
+fn ban_is_not_caused_by_forged_packets() {
     let Some(stage) = TestStage::new("ban-forged", 2) else { return };
     let file = config(
         "[ban]\ntimes = 50\nreasons = [\"quota\", \"rate_new_source\"]\n\
@@ -124,7 +124,7 @@ fn nobody_is_banned_for_what_others_forge() {
 }
 
 #[test]
-fn a_dry_run_only_says_who_would_be_banned() {
+fn ban_dry_run_only_reports_bans() {
     let Some(stage) = TestStage::new("ban-dry", 1) else { return };
     let file = config(
         "[ban]\ntimes = 3\ndry_run = true\n\

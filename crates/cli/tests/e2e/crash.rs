@@ -13,7 +13,7 @@ fn kill(running: &mut Running) {
 }
 
 #[test]
-fn a_dead_server_holds_no_quota() {
+fn crashed_server_holds_no_quota() {
     let Some(stage) = TestStage::new("dead-server", 1) else { return };
     let gateway = stage.gateway(&["--max-connections", "2"]);
     let mut server = stage.serve(&[]);
@@ -42,7 +42,7 @@ fn a_dead_server_holds_no_quota() {
 }
 
 #[test]
-fn a_stopped_server_does_not_count_until_it_goes_on() {
+fn stopped_server_does_not_count_until_it_continues() {
     let Some(stage) = TestStage::new("stopped", 1) else { return };
     let _gateway = stage.gateway(&["--max-connections", "1"]);
     let server = stage.serve(&[]);
@@ -70,7 +70,7 @@ fn a_stopped_server_does_not_count_until_it_goes_on() {
 /// A server whose gateway has died must keep serving and report the loss. It must then join the
 /// next gateway by itself, and all its open connections must count there at once.
 #[test]
-fn a_dead_gateway_leaves_the_interface_and_the_server_alone() {
+fn crashed_gateway_leaves_the_interface_and_the_server_alone() {
     let Some(stage) = TestStage::new("dead-gateway", 1) else { return };
     let mut gateway = stage.gateway(&["--max-connections", "2"]);
     let server = stage.serve(&[]);
@@ -123,7 +123,7 @@ fn a_dead_gateway_leaves_the_interface_and_the_server_alone() {
 
 /// When the gateway's process dies, the XDP program must disappear with it, even during a flood.
 #[test]
-fn a_server_with_its_own_gateway_takes_it_along() {
+fn crashed_server_ends_its_own_gateway() {
     let Some(stage) = TestStage::new("own", 1) else { return };
     let folder = tempfile::tempdir().unwrap();
     let own = config_of_own_gateway(folder.path(), "eth0", &stage.name, 443);

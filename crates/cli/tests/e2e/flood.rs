@@ -25,7 +25,7 @@ fn well_behaved(stage: &TestStage, host: &Host, requests: u64) -> u64 {
 /// A connection counts only when its handshake is complete. For this, the client must receive
 /// packets at its address, so forged Initials must not use up the victim's quota.
 #[test]
-fn spoofed_initials_do_not_use_up_the_victims_quota() {
+fn flood_of_spoofed_initials_leaves_the_victims_quota_unused() {
     let Some(stage) = TestStage::new("victim", 2) else { return };
     let _turn = attack::turn();
     let _gateway = stage.gateway(&["--max-connections", "2"]);
@@ -59,7 +59,7 @@ fn spoofed_initials_do_not_use_up_the_victims_quota() {
 
 /// Sends from far more forged sources than any table can hold.
 #[test]
-fn full_tables_keep_nobody_out_and_let_nobody_in() {
+fn flood_that_fills_the_tables_neither_blocks_nor_admits_clients() {
     const TABLE: u64 = 2048;
     let Some(stage) = TestStage::new("tables", 3) else { return };
     let _turn = attack::turn();
@@ -112,7 +112,7 @@ fn full_tables_keep_nobody_out_and_let_nobody_in() {
 /// Random packets with a short header open no connection, so the quota passes them. The rate limit
 /// must drop them.
 #[test]
-fn garbage_is_dropped_by_the_rate_of_its_source() {
+fn flood_of_garbage_is_dropped_by_the_rate_of_its_source() {
     const RATE: u64 = 1_000;
     let Some(stage) = TestStage::new("garbage", 2) else { return };
     let _turn = attack::turn();
@@ -143,7 +143,7 @@ fn garbage_is_dropped_by_the_rate_of_its_source() {
 /// Sends Initials from a real source faster than the rate limit permits. The server must receive
 /// only as many as the limit permits.
 #[test]
-fn initials_beyond_the_rate_never_reach_the_server() {
+fn flood_of_initials_beyond_the_rate_never_reaches_the_server() {
     let Some(stage) = TestStage::new("initials", 2) else { return };
     let _turn = attack::turn();
     let _gateway = stage.gateway(&["--new-per-source", "10/s burst 20"]);
@@ -169,7 +169,7 @@ fn initials_beyond_the_rate_never_reach_the_server() {
 
 /// Malformed datagrams, which no client sends, must be dropped with separate reasons.
 #[test]
-fn malformed_packets_are_counted_by_what_is_wrong_with_them() {
+fn malformed_packets_are_counted_by_their_reasons() {
     let Some(stage) = TestStage::new("malformed", 1) else { return };
     let _gateway = stage.gateway(&[]);
     let _server = stage.serve(&[]);
@@ -196,7 +196,7 @@ fn malformed_packets_are_counted_by_what_is_wrong_with_them() {
 /// None of the existing sources may be evicted, so limits that a source has used up must stay used
 /// up.
 #[test]
-fn sources_stay_known_under_a_flood_of_strangers() {
+fn flood_of_unknown_sources_evicts_no_known_source() {
     const TABLE: u64 = 1_024;
     let Some(stage) = TestStage::new("strangers", 2) else { return };
     let _turn = attack::turn();

@@ -106,7 +106,7 @@ fn followed(gateway: &mut Running, by: &Running, round: usize) {
 /// A socket behind the gateway would receive any flood packet that passes during a takeover. It
 /// must receive none.
 #[test]
-fn no_packet_is_unprotected_and_no_connection_hurt_by_a_takeover() {
+fn takeover_lets_no_packet_through_and_breaks_no_connection() {
     let Some(stage) = TestStage::new("takeover", 2) else { return };
     let _turn = attack::turn();
     let fs = BpfFs::mount();
@@ -204,7 +204,7 @@ fn no_packet_is_unprotected_and_no_connection_hurt_by_a_takeover() {
 }
 
 #[test]
-fn pins_that_do_not_fit_are_refused_and_stay() {
+fn takeover_of_pins_that_do_not_fit_is_refused() {
     let Some(stage) = TestStage::new("misfit", 1) else { return };
     let fs = BpfFs::mount();
     let pin = fs.dir();
@@ -306,7 +306,7 @@ fn with_socket(stage: &TestStage, dir: &Path, socket: &str, pin: Option<&str>) -
 }
 
 #[test]
-fn a_server_without_privileges_is_protected_and_finds_the_next_gateway() {
+fn unprivileged_server_is_protected_and_joins_the_next_gateway() {
     let Some(stage) = TestStage::new("nobody", 1) else { return };
     let (dir, equic, socket) = prepare(&stage);
     let config = with_socket(&stage, dir.path(), &socket, None);
@@ -370,7 +370,7 @@ fn a_server_without_privileges_is_protected_and_finds_the_next_gateway() {
 }
 
 #[test]
-fn a_takeover_keeps_the_places_of_servers_without_privileges() {
+fn takeover_keeps_the_slots_of_unprivileged_servers() {
     let Some(stage) = TestStage::new("keeps", 1) else { return };
     let (dir, equic, socket) = prepare(&stage);
     let fs = BpfFs::mount();

@@ -131,7 +131,7 @@ fn initial(datagram: &[u8]) -> Option<(Cid, Cid)> {
 }
 
 #[test]
-fn the_quota_does_not_cut_off_a_handshake() {
+fn handshake_is_not_cut_off_by_the_quota() {
     let Some(stage) = TestStage::new("underway", 1) else { return };
     let _gateway = stage.gateway(&["--max-connections", "2"]);
     let _server = stage.serve(&[]);
@@ -171,7 +171,7 @@ fn the_quota_does_not_cut_off_a_handshake() {
 /// Like the test above, but the source is below its quota when the handshake completes. The
 /// connection must be accepted.
 #[test]
-fn a_handshake_that_was_let_in_becomes_a_connection() {
+fn handshake_that_was_admitted_becomes_a_connection() {
     let Some(stage) = TestStage::new("let-in", 1) else { return };
     let _gateway = stage.gateway(&["--max-connections", "2"]);
     let _server = stage.serve(&[]);

@@ -35,7 +35,7 @@ fn forge(stage: &TestStage, host: &Host) {
 }
 
 #[test]
-fn forged_ids_are_dropped_and_connections_go_on() {
+fn ids_that_are_forged_are_dropped_and_connections_continue() {
     let Some(stage) = TestStage::with("ids", |lab| lab.clients(2)) else { return };
     let _gateway = stage.gateway(&["-o", "check_ids=true"]);
     let _server = stage.serve(&["--workers", "3", "--migration-settle", "100ms"]);
@@ -112,7 +112,7 @@ fn forged_ids_are_dropped_and_connections_go_on() {
 /// IDs that hide the number of the server's socket must pass the gateway. After a client has
 /// migrated, they must still lead to the right socket.
 #[test]
-fn hidden_socket_numbers_pass_the_gateway_and_connections_go_on() {
+fn ids_with_a_hidden_socket_number_pass_the_gateway() {
     let Some(stage) = TestStage::new("hidden", 1) else { return };
     let _gateway = stage.gateway(&["-o", "check_ids=true"]);
     let _server = stage.serve(&["--workers", "8", "--hide-sockets", "--migration-settle", "100ms"]);
@@ -140,7 +140,7 @@ fn hidden_socket_numbers_pass_the_gateway_and_connections_go_on() {
 /// A compromised key is withdrawn. Connected clients must continue, and new ones must be able to
 /// connect.
 #[test]
-fn keys_renew_loses_no_connection() {
+fn ids_survive_a_renewal_of_the_keys() {
     let Some(stage) = TestStage::new("renew", 1) else { return };
     let folder = tempfile::tempdir().expect("a directory");
     let socket = folder.path().join("sock");
@@ -180,7 +180,7 @@ fn keys_renew_loses_no_connection() {
 /// Sends the same flood to a service without verifiable IDs. Existing and new connections must not
 /// be affected.
 #[test]
-fn unknown_senders_share_a_rate_and_connections_go_on() {
+fn unproven_senders_share_a_rate_and_connections_continue() {
     let Some(stage) = TestStage::new("unproven", 2) else { return };
     let gateway = stage.gateway(&[]);
     let refused = stage.equic(&["set", "unproven_per_service=1/s burst 10"]);
@@ -251,7 +251,7 @@ fn ids_that_are_valid_come_from_any_address_and_share_a_rate() {
 /// If ID checks or Retry are enabled before a server has joined, the command must print a warning
 /// about what the servers must support.
 #[test]
-fn settings_without_a_server_come_with_a_warning() {
+fn settings_without_a_server_print_a_warning() {
     let Some(stage) = TestStage::new("unserved", 1) else { return };
     let _gateway = stage.gateway(&["--mode", "generic"]);
     for (setting, words) in [
@@ -283,7 +283,7 @@ fn settings_without_a_server_come_with_a_warning() {
 /// While a server does not support ID checks, they must not be enabled, unless the operator forces
 /// it.
 #[test]
-fn servers_that_make_no_such_ids_are_told_of() {
+fn ids_are_not_checked_while_a_server_does_not_support_them() {
     let Some(stage) = TestStage::new("noids", 1) else { return };
     let folder = tempfile::tempdir().expect("a directory");
     let socket = folder.path().join("sock");

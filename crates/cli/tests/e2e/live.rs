@@ -7,7 +7,7 @@ use crate::common::eventually;
 use crate::stage::{Attempt, Link, TestStage};
 
 #[test]
-fn limits_change_in_both_directions_at_once() {
+fn limit_changes_in_both_directions_at_once() {
     let Some(stage) = TestStage::new("limits", 1) else { return };
     let _gateway = stage.gateway(&["--max-connections", "2"]);
     let _server = stage.serve(&[]);
@@ -51,7 +51,7 @@ fn limits_change_in_both_directions_at_once() {
 }
 
 #[test]
-fn lists_take_effect_and_expire() {
+fn list_entries_take_effect_and_expire() {
     let Some(stage) = TestStage::new("lists", 2) else { return };
     let _gateway = stage.gateway(&["--max-connections", "1"]);
     let _server = stage.serve(&[]);
@@ -98,7 +98,7 @@ fn lists_take_effect_and_expire() {
 }
 
 #[test]
-fn a_dry_run_counts_and_drops_nothing() {
+fn dry_run_counts_and_drops_nothing() {
     let Some(stage) = TestStage::new("dry", 2) else { return };
     let _turn = attack::turn();
     let limits = ["--max-connections", "1", "--packets-per-source", "2000/s burst 500"];
@@ -139,7 +139,7 @@ fn a_dry_run_counts_and_drops_nothing() {
 /// Algorithm 1 of the eQUIC paper: all packets of a source over its limit are dropped, even
 /// CONNECTION_CLOSE. The source can only recover when the server's idle timeout expires.
 #[test]
-fn strict_drops_everything_of_a_source_over_its_limit() {
+fn strict_policy_drops_everything_of_a_source_over_its_limit() {
     let Some(stage) = TestStage::new("strict", 2) else { return };
     let _gateway = stage.gateway(&["--max-connections", "2", "-o", "policy=strict"]);
     let _server = stage.serve(&["--idle-timeout", "6s"]);

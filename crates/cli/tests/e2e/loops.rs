@@ -191,7 +191,7 @@ fn one(reason: Option<&'static str>) -> Counts {
 /// In both directions and both address families, each forged packet must get at most one answer,
 /// and the answer must get none.
 #[test]
-fn answers_do_not_go_back_and_forth_between_gateways() {
+fn answers_do_not_loop_between_gateways() {
     let Some(stage) = TestStage::new("loops", 1) else { return };
     // Wait for floods of other tests to end, because they could fill the queues of these packets.
     let _turn = attack::turn();
@@ -278,7 +278,7 @@ impl Drop for Echo {
 /// A service that does not know QUIC echoes all packets. For one forged packet, the gateway must
 /// send it only one answer.
 #[test]
-fn answers_do_not_go_back_and_forth_with_an_echo() {
+fn answers_do_not_loop_with_an_echo_service() {
     let Some(stage) = TestStage::new("echo", 1) else { return };
     let _turn = attack::turn();
     let side = Side::new(stage.name.clone(), stage.lab.server());

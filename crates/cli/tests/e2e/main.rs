@@ -9,9 +9,9 @@
 //!   [`paths`] (several paths of a connection).
 //! * Connection IDs and answers: [`ids`] (verifiable connection IDs), [`resets`] (dead servers),
 //!   [`loops`] (answers to answers), [`versions`] of QUIC, [`handshake`].
-//! * Lifetime: [`crash`], [`handover`] (takeovers, servers without privileges), [`honest`] (honest
-//!   clients that connect during all of this).
-//! * [`bystander`]: traffic that has nothing to do with the protected service.
+//! * Lifetime: [`crash`], [`handover`] (takeovers, servers without privileges), [`honest_clients`]
+//!   (honest clients that connect during all of this).
+//! * [`other_traffic`]: traffic that has nothing to do with the protected service.
 //! * [`readme`], [`tutorials`] and [`guides`]: commands of the documentation.
 //! * [`wiring`]: interfaces, services, servers, and other XDP programs, which [`foreign`] attaches.
 //!
@@ -21,7 +21,6 @@
 
 mod attack;
 mod bans;
-mod bystander;
 mod crash;
 mod flood;
 mod foreign;
@@ -29,11 +28,12 @@ mod forged;
 mod guides;
 mod handover;
 mod handshake;
-mod honest;
+mod honest_clients;
 mod ids;
 mod live;
 mod loops;
 mod migration;
+mod other_traffic;
 mod paths;
 mod quota;
 mod readme;

@@ -16,7 +16,7 @@ fn address(text: &str) -> IpAddr {
 const SETTLE: [&str; 2] = ["--migration-settle", "100ms"];
 
 #[test]
-fn the_count_moves_with_the_client() {
+fn migration_moves_the_count_with_the_client() {
     let Some(stage) = TestStage::new("move", 1) else { return };
     let _gateway = stage.gateway(&["--max-connections", "2"]);
     let _server = stage.serve(&SETTLE);
@@ -53,7 +53,7 @@ fn the_count_moves_with_the_client() {
 }
 
 #[test]
-fn a_move_within_a_source_changes_nothing_and_out_of_it_does() {
+fn migration_changes_the_count_only_between_sources() {
     let elsewhere: IpNet = "2001:db8:77::/64".parse().expect("a prefix");
     let Some(stage) = TestStage::with("move6", |lab| lab.client_prefix(0, elsewhere)) else {
         return;

@@ -141,7 +141,7 @@ fn from(printed: &serde_json::Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_download_outlives_the_interface_that_was_added() {
+fn path_loss_of_the_added_interface_does_not_end_a_download() {
     let printed = downloads("e2e-path-second", CLIENT, |scene| {
         set(scene.lab, "second", "down");
         // The body must grow while the link is down.
@@ -152,7 +152,7 @@ fn a_download_outlives_the_interface_that_was_added() {
 }
 
 #[test]
-fn a_download_outlives_the_interface_that_it_began_on() {
+fn path_loss_of_the_first_interface_does_not_end_a_download() {
     let printed = downloads("e2e-path-first", CLIENT, |scene| {
         set(scene.lab, "eth0", "down");
         scene.grows();
@@ -164,7 +164,7 @@ fn a_download_outlives_the_interface_that_it_began_on() {
 /// Every interface must become a path. An interface that goes down and comes back must become a
 /// path again.
 #[test]
-fn a_path_comes_back_with_its_interface() {
+fn path_returns_with_its_interface() {
     let printed = downloads("e2e-path-back", "all", |scene| {
         let lab = scene.lab;
         set(lab, "second", "down");
@@ -182,7 +182,7 @@ fn a_path_comes_back_with_its_interface() {
 
 /// An interface that appears during the download must become a path, too.
 #[test]
-fn an_interface_that_comes_is_a_path() {
+fn path_opens_on_a_new_interface() {
     let printed = downloads("e2e-path-new", "all", |scene| {
         let lab = scene.lab;
         link(lab, "third", 98);
@@ -237,7 +237,7 @@ fn downloads_with(cap: Option<u32>, serve: &[&str], name: &str) -> Option<[u64; 
 }
 
 #[test]
-fn a_cap_that_the_client_pushes_holds_one_path_of_the_server() {
+fn path_cap_pushed_by_the_client_limits_one_path_of_the_server() {
     let Some(usual) = downloads_with(None, &[], "e2e-path-nocap") else { return };
     // The second path opens later than the first. How much later depends on the machine, so the
     // test does not require equal shares.
@@ -251,7 +251,7 @@ fn a_cap_that_the_client_pushes_holds_one_path_of_the_server() {
 /// The plugin `weighted` on the server must send at most a tenth as much over a path with cost 9 as
 /// over the other path.
 #[test]
-fn a_path_that_costs_more_carries_less() {
+fn path_that_costs_more_carries_less() {
     let folder = tempfile::tempdir().unwrap();
     let bundle = folder.path().join("weighted.qplug");
     let bundle = bundle.to_str().unwrap();

@@ -15,7 +15,7 @@ fn open<'a>(peer: &Peer<'a>, count: usize) -> Vec<Link<'a>> {
 }
 
 #[test]
-fn at_the_limit_only_new_connections_are_refused() {
+fn quota_refuses_only_new_connections() {
     let Some(stage) = TestStage::new("quota", 2) else { return };
     let _gateway = stage.gateway(&["--max-connections", "4"]);
     let _server = stage.serve(&[]);
@@ -54,7 +54,7 @@ fn at_the_limit_only_new_connections_are_refused() {
 }
 
 #[test]
-fn many_connections_of_one_socket_count_as_many() {
+fn quota_counts_every_connection_of_one_socket() {
     let Some(stage) = TestStage::new("one-socket", 1) else { return };
     let _gateway = stage.gateway(&["--max-connections", "3"]);
     let _server = stage.serve(&[]);
@@ -73,7 +73,7 @@ fn many_connections_of_one_socket_count_as_many() {
 /// All handshakes start before one is complete, so the gateway lets all of them in. The server must
 /// close those that exceed the quota.
 #[test]
-fn a_burst_ends_with_no_more_than_the_limit() {
+fn quota_is_kept_after_a_burst_of_handshakes() {
     let Some(stage) = TestStage::new("burst", 1) else { return };
     let _gateway = stage.gateway(&["--max-connections", "4"]);
     let _server = stage.serve(&[]);
@@ -96,7 +96,7 @@ fn a_burst_ends_with_no_more_than_the_limit() {
 
 /// Runs the eQUIC paper's parallel clients, which replace every connection that ends.
 #[test]
-fn parallel_clients_hold_their_share() {
+fn quota_is_kept_by_parallel_clients() {
     let Some(stage) = TestStage::new("parallel", 2) else { return };
     let _gateway = stage.gateway(&["--max-connections", "5"]);
     let _server = stage.serve(&[]);
@@ -136,7 +136,7 @@ fn parallel_clients_hold_their_share() {
 }
 
 #[test]
-fn a_source_of_ipv6_is_a_64() {
+fn quota_of_ipv6_counts_by_64() {
     let elsewhere: equic_gateway::IpNet = "2001:db8:77::/64".parse().expect("a prefix");
     let Some(stage) = TestStage::with("ipv6", |lab| lab.client_prefix(0, elsewhere)) else {
         return;
@@ -163,7 +163,7 @@ fn a_source_of_ipv6_is_a_64() {
 /// With a limit of 1, the source reaches its limit before its only connection has exchanged all
 /// handshake packets. The remaining ones must still pass.
 #[test]
-fn a_limit_of_one_is_one() {
+fn quota_of_one_admits_one_connection() {
     let Some(stage) = TestStage::new("one", 1) else { return };
     let _gateway = stage.gateway(&["--max-connections", "1"]);
     let _server = stage.serve(&[]);
@@ -182,7 +182,7 @@ fn a_limit_of_one_is_one() {
 
 /// With this configuration, an IPv6 /48 and an IPv4 /24 must each count as one source.
 #[test]
-fn sources_are_as_wide_as_configured() {
+fn quota_counts_by_the_configured_prefix_lengths() {
     let Some(stage) = TestStage::new("prefix", 2) else { return };
     let file = tempfile::NamedTempFile::new().expect("a file");
     let text = "[gateway]\ninterfaces = [\"eth0\"]\nsource_prefix_v4 = 24\n\

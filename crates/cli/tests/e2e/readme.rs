@@ -44,7 +44,7 @@ fn ready(line: &str) -> &'static str {
 }
 
 #[test]
-fn the_commands_of_the_readme_do_what_it_says() {
+fn readme_commands_do_what_it_says() {
     let name = unique("readme");
     let Some(lab) = lab(&name, 1) else { return };
     let host = lab.server();

@@ -85,7 +85,7 @@ pub(crate) fn quinns(
 
 /// The server has died. Clients of both QUIC stacks and both address families must learn this from
 /// the answer to their next packet.
-fn clients_are_told_of_a_death(stage: &TestStage, folder: &Path, mut server: Running) {
+fn check_clients_of_a_killed_server(stage: &TestStage, folder: &Path, mut server: Running) {
     let host = stage.host(0);
     let tls = tls(folder);
     let (address, target) = (host.v4(), stage.target(host.v4()));
@@ -119,14 +119,14 @@ pub(crate) fn with_certificate(folder: &Path) -> [&str; 4] {
 }
 
 #[test]
-fn clients_of_a_killed_server_are_told() {
+fn reset_reaches_clients_of_a_killed_server() {
     let Some(stage) = TestStage::new("resets", 1) else { return };
     // On a veth interface, answers of an XDP program only arrive in generic mode, or if the other
     // end has a program, too.
     let _gateway = stage.gateway(&["-o", "stateless_reset=true", "--mode", "generic"]);
     let folder = tempfile::tempdir().expect("a directory");
     let server = stage.serve(&with_certificate(folder.path()));
-    clients_are_told_of_a_death(&stage, folder.path(), server);
+    check_clients_of_a_killed_server(&stage, folder.path(), server);
 
     // Clients of the next server must not be reset.
     let _server = stage.serve(&[]);
@@ -137,7 +137,7 @@ fn clients_of_a_killed_server_are_told() {
 }
 
 #[test]
-fn clients_of_a_killed_server_without_privileges_are_told() {
+fn reset_reaches_clients_of_a_killed_unprivileged_server() {
     let Some(stage) = TestStage::new("socket-resets", 1) else { return };
     let folder = tempfile::tempdir().expect("a directory");
     let socket = folder.path().join("sock");
@@ -157,13 +157,13 @@ fn clients_of_a_killed_server_without_privileges_are_told() {
     let args = [&["serve", "--json"], &listen[..], &with_certificate(folder.path())].concat();
     let server = Running::start(stage.lab.server().command(EQUIC), &args);
     server.event("ready");
-    clients_are_told_of_a_death(&stage, folder.path(), server);
+    check_clients_of_a_killed_server(&stage, folder.path(), server);
 }
 
 /// The server is suspended for a long time, but it is alive. The gateway must send no resets for
 /// it, so its connections must continue.
 #[test]
-fn connections_of_a_server_that_was_stopped_go_on() {
+fn reset_is_not_sent_for_a_stopped_server() {
     let Some(stage) = TestStage::new("no-resets", 1) else { return };
     let _gateway = stage.gateway(&["-o", "stateless_reset=true", "--mode", "generic"]);
     let server = stage.serve(&[]);

@@ -33,7 +33,7 @@ fn initial_with(dcid: &[u8], scid: &[u8], token: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn clients_prove_their_addresses_to_the_gateway() {
+fn retry_validates_the_addresses_of_clients() {
     let Some(stage) = TestStage::new("retry", 2) else { return };
     let folder = tempfile::tempdir().expect("a directory");
     let keys = folder.path().join("keys");
@@ -93,7 +93,7 @@ fn followed(retry: &[u8]) -> (Vec<u8>, Vec<u8>) {
 /// Tokens that are stolen, changed, truncated or extended must open no connection. They must harm
 /// neither the client that received the token, nor the host whose address was forged.
 #[test]
-fn tokens_are_of_who_was_given_them() {
+fn retry_tokens_are_bound_to_their_clients() {
     const SCID: [u8; 4] = [7; 4];
     /// More packets than a source may send.
     const MANY: u64 = 120;
@@ -188,7 +188,7 @@ fn tokens_are_of_who_was_given_them() {
 /// Adaptive Retry, before, during and after a flood. Only clients that connect during the flood
 /// must have to validate their addresses.
 #[test]
-fn proof_is_asked_for_while_many_come() {
+fn retry_is_required_only_during_a_flood_if_adaptive() {
     let Some(stage) = TestStage::new("adaptive", 2) else { return };
     let folder = tempfile::tempdir().expect("a directory");
     let keys = folder.path().join("keys");
@@ -245,7 +245,7 @@ fn proof_is_asked_for_while_many_come() {
 /// A server must receive the keys in both ways of joining. While a server cannot check tokens,
 /// Retry must not be enabled, unless the operator forces it.
 #[test]
-fn servers_take_the_keys_as_they_join() {
+fn retry_keys_are_given_to_servers_as_they_join() {
     let Some(stage) = TestStage::new("ring", 1) else { return };
     let folder = tempfile::tempdir().expect("a directory");
     let socket = folder.path().join("sock");
@@ -288,7 +288,7 @@ fn servers_take_the_keys_as_they_join() {
 /// not. The kernel may complete the checksum of the answer in software, or not. All four
 /// combinations must work.
 #[test]
-fn answers_have_right_checksums() {
+fn answers_have_correct_checksums() {
     let Some(stage) = TestStage::new("checksums", 2) else { return };
     let _gateway = stage.gateway(&[
         "-o",
@@ -418,7 +418,7 @@ fn retry_is_not_evaded_by_unknown_versions() {
 /// A validated address, and a connection attempt in progress, must be valid only for the port of
 /// the service that received the token.
 #[test]
-fn retry_is_asked_for_at_each_port() {
+fn retry_is_required_at_each_port() {
     let Some(stage) = TestStage::new("ports", 1) else { return };
     let ports = ["-i", "eth0", "-p", "443", "-p", "8443"];
     let options = ["-o", "retry=always", "--new-per-source", "1/h burst 1", "--mode", "generic"];

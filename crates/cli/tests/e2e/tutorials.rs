@@ -131,17 +131,17 @@ fn play(page: &str, least: usize) {
 }
 
 #[test]
-fn the_tutorial_of_the_gateway_is_as_it_is_printed() {
+fn tutorial_of_the_gateway_matches_its_output() {
     play("protect-a-server", 8);
 }
 
 #[test]
-fn the_tutorial_of_plugins_is_as_it_is_printed() {
+fn tutorial_of_plugins_matches_its_output() {
     play("first-plugin", 4);
 }
 
 #[test]
-fn what_differs_from_run_to_run_is_not_compared() {
+fn tutorial_comparison_ignores_what_varies() {
     assert_eq!(bare("  12.5 ms  left 3"), "#.# ms left #");
     assert_eq!(bare(&"ab".repeat(32)), "#");
     let step = |shown: &str| Step { command: String::new(), shown: vec![shown.to_owned()] };

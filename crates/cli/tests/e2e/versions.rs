@@ -67,7 +67,7 @@ fn seen_so_far(
 }
 
 #[test]
-fn the_server_sees_nothing_of_unknown_versions() {
+fn version_that_is_unknown_never_reaches_the_server() {
     let Some(stage) = TestStage::new("versions", 1) else { return };
     // On a veth interface, answers of an XDP program only arrive in generic mode, or if the other
     // end has a program, too.
@@ -107,7 +107,7 @@ fn the_server_sees_nothing_of_unknown_versions() {
 /// A client that gets a Version Negotiation packet must connect to the server behind the gateway,
 /// with a version that the packet offers.
 #[test]
-fn a_client_goes_on_in_a_version_that_it_was_told() {
+fn version_negotiation_leads_to_an_offered_version() {
     let Some(stage) = TestStage::new("fallback", 1) else { return };
     let _gateway = stage.gateway(&["-o", "version_negotiation=true", "--mode", "generic"]);
     let folder = tempfile::tempdir().expect("a directory");

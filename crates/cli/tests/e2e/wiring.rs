@@ -26,7 +26,7 @@ fn path(file: &tempfile::NamedTempFile) -> &str {
 }
 
 #[test]
-fn generic_mode_does_the_same() {
+fn generic_mode_enforces_the_quota() {
     let Some(stage) = TestStage::new("generic", 1) else { return };
     let _gateway = stage.gateway(&["--max-connections", "2", "--mode", "generic"]);
     let _server = stage.serve(&[]);
@@ -58,7 +58,7 @@ fn second_interface(stage: &TestStage) -> (IpAddr, IpAddr) {
 }
 
 #[test]
-fn two_interfaces_and_two_services_of_one_gateway() {
+fn gateway_protects_two_interfaces_and_two_services() {
     let Some(stage) = TestStage::new("two", 1) else { return };
     let (server, client) = second_interface(&stage);
     let text = "[gateway]\ninterfaces = [\"eth0\", \"eth1\"]\n\
@@ -146,7 +146,7 @@ fn run(host: &Namespace, name: &str, mode: &str) -> crate::common::Out {
 }
 
 #[test]
-fn another_program_on_the_interface_is_left_alone() {
+fn foreign_program_on_the_interface_is_left_alone() {
     let Some(stage) = TestStage::new("foreign", 1) else { return };
     let server = stage.lab.server();
     let program = foreign::attach(server, "eth0");

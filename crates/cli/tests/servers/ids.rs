@@ -89,31 +89,31 @@ fn checked(example: Example) {
 }
 
 #[test]
-fn quiche_makes_ids_that_hold() {
+fn quiche_issues_verifiable_ids() {
     checked(Example::Quiche);
 }
 
 #[test]
-fn s2n_quic_makes_ids_that_hold() {
+fn s2n_quic_issues_verifiable_ids() {
     checked(Example::S2nQuic);
 }
 
 #[test]
-fn quic_go_makes_ids_that_hold() {
+fn quic_go_issues_verifiable_ids() {
     checked(Example::QuicGo);
 }
 
 #[test]
-fn aioquic_makes_ids_that_hold() {
+fn aioquic_issues_verifiable_ids() {
     checked(Example::Aioquic);
 }
 
 #[test]
-fn ngtcp2_makes_ids_that_hold() {
+fn ngtcp2_issues_verifiable_ids() {
     checked(Example::Ngtcp2);
 }
 
 #[test]
-fn picoquic_makes_ids_that_hold() {
+fn picoquic_issues_verifiable_ids() {
     checked(Example::Picoquic);
 }

@@ -27,7 +27,7 @@ struct Lines<'a> {
 }
 
 #[test]
-fn every_example_needs_fewer_than_thirty() {
+fn lines_of_every_example_are_fewer_than_thirty() {
     for example in ALL {
         let text = fs::read_to_string(example.source()).expect("an example");
         let Lines { about, retry, ids, rest } = split(&text);
@@ -131,7 +131,7 @@ fn comment(code: &str) -> Option<&str> {
 }
 
 #[test]
-fn what_is_counted() {
+fn lines_are_counted_by_their_marks() {
     let same = |text, about: &[&str], retry: &[&str], rest: &[&str]| {
         let [about, retry, rest] = [about, retry, rest].map(<[&str]>::to_vec);
         assert_eq!(split(text), Lines { about, retry, rest, ..Lines::default() });

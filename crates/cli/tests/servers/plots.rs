@@ -85,7 +85,7 @@ fn medians(csv: &str, client: &str, value: &str, scale: f64) -> BTreeMap<String,
 }
 
 #[test]
-fn the_lines_in_the_docs_give_the_reports_figures() {
+fn plot_code_of_the_documentation_gives_the_figures_of_the_report() {
     let docs =
         std::fs::read_to_string(Path::new(ROOT).join("docs/notebook/bench-output.md")).unwrap();
     let (_, rest) = docs.split_once("```python\n").expect("lines of Python");

@@ -167,29 +167,29 @@ fn behind_retry(example: Example) {
 }
 
 #[test]
-fn s2n_quic_behind_retry() {
+fn s2n_quic_works_behind_retry() {
     behind_retry(Example::S2nQuic);
 }
 
 #[test]
-fn quiche_behind_retry() {
+fn quiche_works_behind_retry() {
     behind_retry(Example::Quiche);
 }
 
 #[test]
-fn aioquic_behind_retry() {
+fn aioquic_works_behind_retry() {
     behind_retry(Example::Aioquic);
 }
 
 #[test]
-fn ngtcp2_behind_retry() {
+fn ngtcp2_works_behind_retry() {
     behind_retry(Example::Ngtcp2);
 }
 
 /// quic-go checks its own tokens and has no hook for others. So Retry must not be enabled for this
 /// server, unless the operator forces it.
 #[test]
-fn quic_go_is_not_put_behind_retry() {
+fn quic_go_cannot_be_put_behind_retry() {
     let example = Example::QuicGo;
     let Some(stage) = TestStage::new("retry-quic-go", 1) else { return };
     let _gateway = stage.gateway(&["--mode", "generic"]);
@@ -200,22 +200,22 @@ fn quic_go_is_not_put_behind_retry() {
 }
 
 #[test]
-fn quinn() {
+fn quinn_enforces_its_quota() {
     scenario(Example::Quinn);
 }
 
 #[test]
-fn s2n_quic() {
+fn s2n_quic_enforces_its_quota() {
     scenario(Example::S2nQuic);
 }
 
 #[test]
-fn quiche() {
+fn quiche_enforces_its_quota() {
     scenario(Example::Quiche);
 }
 
 #[test]
-fn quic_go() {
+fn quic_go_enforces_its_quota() {
     scenario(Example::QuicGo);
 }
 
@@ -223,7 +223,7 @@ fn quic_go() {
 /// its connections are just being closed. In the end, the source must hold exactly the connections
 /// that were answered, and never more than its quota.
 #[test]
-fn quic_go_under_bursts() {
+fn quic_go_enforces_its_quota_under_bursts() {
     let example = Example::QuicGo;
     let Some(stage) = TestStage::new("go-bursts", 1) else { return };
     let limit = example.limit();
@@ -247,24 +247,24 @@ fn quic_go_under_bursts() {
 }
 
 #[test]
-fn aioquic() {
+fn aioquic_enforces_its_quota() {
     scenario(Example::Aioquic);
 }
 
 #[test]
-fn ngtcp2() {
+fn ngtcp2_enforces_its_quota() {
     scenario(Example::Ngtcp2);
 }
 
 #[test]
-fn picoquic() {
+fn picoquic_enforces_its_quota() {
     scenario(Example::Picoquic);
 }
 
 /// The eQUIC paper's API does not report whether a connection exceeds the quota. So only the
 /// gateway can limit parallel handshakes.
 #[test]
-fn ngtcp2_by_the_papers_api() {
+fn ngtcp2_enforces_its_quota_by_the_papers_api() {
     let example = Example::Ngtcp2Paper;
     let Some(mut stage) = TestStage::new(example.name(), 2) else { return };
     let server = example.start(&stage);

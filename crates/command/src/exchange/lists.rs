@@ -95,7 +95,7 @@ mod tests {
         capabilities = [\"observe\"]\n[[operations]]\noperation = \"UpdateRtt\"\nanchor = \"after\"\nfunction = \"f\"\n";
 
     #[test]
-    fn the_first_rule_counts_that_has_the_address() {
+    fn push_rules_apply_the_first_that_matches_the_address() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["one", "two", "usual"] {
             let manifest = format!("name = \"{name}\"\n{MANIFEST}");

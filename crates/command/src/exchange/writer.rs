@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_reports_does_not_wait_for_who_writes() {
+    fn writer_does_not_block_reports() {
         let (go, blocked) = mpsc::channel::<()>();
         let (wrote, written) = mpsc::channel();
         let writer = Writer::new(move |report| {

@@ -37,8 +37,8 @@ fn loaded(script: &Script) -> Program {
 /// Several CPUs charge one bucket at the same time. The number of packets that pass must be exactly
 /// the content of the bucket.
 #[test]
-fn a_bucket_is_charged_exactly_by_all_cpus() {
-    let name = "a_bucket_is_charged_exactly_by_all_cpus";
+fn bucket_is_charged_exactly_by_all_cpus() {
+    let name = "bucket_is_charged_exactly_by_all_cpus";
     if !packets::is_root() {
         return packets::skip(name, "loading XDP programs needs root");
     }
@@ -72,10 +72,10 @@ fn a_bucket_is_charged_exactly_by_all_cpus() {
 /// processor. It may pass the memory between the CPUs in such a way that no update fails eight
 /// times in a row.
 #[test]
-fn a_bucket_that_always_changes_loses_no_packet() {
+fn bucket_that_always_changes_loses_no_packet() {
     const PACKETS: u64 = 1_000_000;
     const RUNS: u32 = 50;
-    let name = "a_bucket_that_always_changes_loses_no_packet";
+    let name = "bucket_that_always_changes_loses_no_packet";
     if !packets::is_root() {
         return packets::skip(name, "loading XDP programs needs root");
     }

@@ -84,9 +84,12 @@ fn fuzzed_frames_never_abort_and_foreign_ones_pass() {
 /// A frame of more than 4,096 bytes consists of several buffers, so its headers may be in the
 /// second buffer.
 #[test]
-fn frames_of_several_buffers() {
+fn frames_of_several_buffers_lead_to_the_same_verdicts() {
     if !packets::is_root() {
-        return packets::skip("frames_of_several_buffers", "loading XDP programs needs root");
+        return packets::skip(
+            "frames_of_several_buffers_lead_to_the_same_verdicts",
+            "loading XDP programs needs root",
+        );
     }
     let seed = seed();
     let mut random = Random::new(seed);
@@ -145,7 +148,7 @@ fn keep(input: &[u8], how: &str) -> ! {
     let path = folder.join(format!("fuzzed-{}.input", std::process::id()));
     std::fs::write(&path, input).expect("the input can be kept");
     panic!(
-        "program and model disagree: {how}\nplay it again: EQUIC_INPUT={} cargo test -p equic-gateway-model --test data_plane one_input",
+        "program and model disagree: {how}\nplay it again: EQUIC_INPUT={} cargo test -p equic-gateway-model --test data_plane input_of_a_file",
         path.display()
     );
 }
@@ -244,9 +247,12 @@ fn by_subject() -> impl Iterator<Item = (&'static str, Vec<Record>)> {
 /// Runs the input in the file that `EQUIC_INPUT` names. Without it, runs the packets of the first
 /// table.
 #[test]
-fn one_input() {
+fn input_of_a_file_leads_to_the_same_verdicts() {
     if !packets::is_root() {
-        return packets::skip("one_input", "loading XDP programs needs root");
+        return packets::skip(
+            "input_of_a_file_leads_to_the_same_verdicts",
+            "loading XDP programs needs root",
+        );
     }
     let input = match std::env::var_os("EQUIC_INPUT") {
         Some(path) => std::fs::read(&path).expect("EQUIC_INPUT is a file"),

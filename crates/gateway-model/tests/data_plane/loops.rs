@@ -79,7 +79,7 @@ fn assert_all_met(bounced: &Bounced) {
 }
 
 #[test]
-fn the_model_answers_no_answer() {
+fn answers_are_not_answered_by_the_model() {
     let mut bounced = Bounced::default();
     for row in rows::all() {
         bounce("the model", &row, &mut Model::default(), &mut bounced);
@@ -88,10 +88,10 @@ fn the_model_answers_no_answer() {
 }
 
 #[test]
-fn the_program_answers_no_answer() {
+fn answers_are_not_answered_by_the_program() {
     if !packets::is_root() {
         let why = "loading XDP programs needs root";
-        return packets::skip("the_program_answers_no_answer", why);
+        return packets::skip("answers_are_not_answered_by_the_program", why);
     }
     let (mut program, mut bounced) = (Program::default(), Bounced::default());
     for row in rows::all() {

@@ -18,24 +18,24 @@ fn check_all(name: &str, subject: &mut dyn Subject) {
 }
 
 #[test]
-fn the_model_does_what_the_tables_say() {
+fn tables_agree_with_the_model() {
     check_all("model", &mut Model::default());
 }
 
 #[test]
-fn the_program_does_what_the_tables_say() {
+fn tables_agree_with_the_program() {
     if !packets::is_root() {
         let why = "loading XDP programs needs root";
-        return packets::skip("the_program_does_what_the_tables_say", why);
+        return packets::skip("tables_agree_with_the_program", why);
     }
     check_all("program", &mut Program::default());
 }
 
 #[test]
-fn program_and_model_count_the_same() {
+fn tables_lead_to_the_same_counts_in_program_and_model() {
     if !packets::is_root() {
         let why = "loading XDP programs needs root";
-        return packets::skip("program_and_model_count_the_same", why);
+        return packets::skip("tables_lead_to_the_same_counts_in_program_and_model", why);
     }
     let (mut model, mut program) = (Model::default(), Program::default());
     for row in rows::all() {
@@ -47,12 +47,12 @@ fn program_and_model_count_the_same() {
 
 /// A flood from forged addresses must not evict sources from the table of sources.
 #[test]
-fn strangers_make_no_entries() {
+fn tables_get_no_entries_from_strangers() {
     let mut subjects: Vec<Box<dyn Subject>> = vec![Box::new(Model::default())];
     if packets::is_root() {
         subjects.push(Box::new(Program::default()));
     } else {
-        packets::skip("strangers_make_no_entries", "loading XDP programs needs root");
+        packets::skip("tables_get_no_entries_from_strangers", "loading XDP programs needs root");
     }
     for subject in &mut subjects {
         for row in rows::strangers() {
@@ -66,7 +66,7 @@ fn strangers_make_no_entries() {
 }
 
 #[test]
-fn the_tables_are_complete() {
+fn tables_have_every_reason_and_distinct_descriptions() {
     let rows = rows::all();
     let expectations = |row: &Script| -> Vec<Expected> {
         row.steps.iter().filter_map(|(_, expected)| *expected).collect()

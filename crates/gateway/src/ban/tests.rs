@@ -23,7 +23,7 @@ fn policy() -> BanConfig {
 }
 
 #[test]
-fn as_often_within_as_long_and_not_before() {
+fn ban_begins_only_at_the_limit_within_the_window() {
     let (mut bans, a) = (Bans::new(&policy()), net("192.0.2.1"));
     // Nine refusals in each window, one fewer than the limit, must never lead to a ban.
     for second in 0..1_000 {
@@ -48,7 +48,7 @@ fn as_often_within_as_long_and_not_before() {
 }
 
 #[test]
-fn bans_grow_and_are_forgiven() {
+fn ban_length_grows_and_is_forgiven() {
     let (mut bans, a) = (Bans::new(&policy()), net("2001:db8::/64"));
     let mut now = 0;
     let mut lengths = Vec::new();
@@ -72,7 +72,7 @@ fn bans_grow_and_are_forgiven() {
 }
 
 #[test]
-fn a_refused_source_goes_on_being_watched_while_it_is_refused() {
+fn ban_history_is_kept_while_refusals_continue() {
     // Occasional refusals must keep a banned source from being forgiven.
     let (mut bans, a) = (Bans::new(&policy()), net("192.0.2.1"));
     bans.refused(a, 10, 0).unwrap();
@@ -87,7 +87,7 @@ fn a_refused_source_goes_on_being_watched_while_it_is_refused() {
 }
 
 #[test]
-fn pardoned_spared_restored() {
+fn ban_can_be_pardoned_spared_and_restored() {
     let (mut bans, a, b) = (Bans::new(&policy()), net("192.0.2.1"), net("192.0.2.2"));
     bans.refused(a, 10, 0).unwrap();
     assert!(bans.pardon(a) && !bans.pardon(a));
@@ -111,7 +111,7 @@ fn pardoned_spared_restored() {
 /// memory, hide a source that is refused continuously, or evict the state of sources that were
 /// banned before.
 #[test]
-fn ten_million_sources_do_not_matter() {
+fn ban_table_withstands_ten_million_sources() {
     // Builds of `make test` are optimized although debug assertions are enabled.
     let optimized = !cfg!(debug_assertions) || option_env!("EQUIC_ASSERTIONS").is_some();
     let count: u32 = if optimized { 10_000_000 } else { 1_000_000 };
@@ -138,7 +138,7 @@ fn ten_million_sources_do_not_matter() {
 }
 
 #[test]
-fn bans_in_force_are_not_given_up_for_others() {
+fn ban_in_force_is_never_evicted() {
     let mut bans = Bans::new(&policy());
     for index in 0..100u8 {
         bans.refused(IpNet::from(std::net::IpAddr::from([10, 0, 0, index])), 10, S);
@@ -162,7 +162,7 @@ fn seen(list: &[(&str, u32, u64, u32, bool)], entries: u64, created: u64) -> Ref
 }
 
 #[test]
-fn evidence_is_what_is_new() {
+fn ban_evidence_counts_only_new_refusals() {
     let (mut evidence, policy) = (Evidence::default(), policy());
     let a = "192.0.2.1";
     let mut look = |list: &[(&str, u32, u64, u32, bool)], entries, created| {
@@ -180,7 +180,7 @@ fn evidence_is_what_is_new() {
 }
 
 #[test]
-fn what_anybody_could_forge_does_not_count() {
+fn ban_evidence_excludes_refusals_that_can_be_forged() {
     let without = [("192.0.2.1", 0, 7, 0, false)];
     let after = [("192.0.2.1", 0, 7, 50, false)];
     let count = |policy: &BanConfig, connected: bool| {
@@ -200,7 +200,7 @@ fn what_anybody_could_forge_does_not_count() {
 }
 
 #[test]
-fn a_file_of_bans() {
+fn ban_file_round_trips_and_unreadable_files_are_set_aside() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bans.json");
     assert_eq!(load(&path).unwrap(), []);
@@ -235,7 +235,7 @@ fn a_file_of_bans() {
 }
 
 #[test]
-fn a_file_of_bans_is_written_where_it_should_be_and_nowhere_else() {
+fn ban_file_is_private_and_its_writer_follows_no_link() {
     use std::os::unix::fs::{MetadataExt as _, symlink};
     let folder = tempfile::tempdir().unwrap();
     let (path, precious) = (folder.path().join("bans.json"), folder.path().join("precious"));

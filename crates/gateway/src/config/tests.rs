@@ -90,7 +90,7 @@ group = "all"
 "#;
 
 #[test]
-fn a_full_file_reads_and_writes_back() {
+fn config_file_round_trips() {
     let config = Config::parse(FULL).unwrap();
     assert_eq!(config.groups(), [0, 1, 0]);
     assert_eq!(config.allow[1].to_string(), "198.51.100.0/24");
@@ -103,7 +103,7 @@ fn a_full_file_reads_and_writes_back() {
 }
 
 #[test]
-fn services_survive_the_kernel() {
+fn config_of_a_service_round_trips_through_the_abi() {
     let config = Config::parse(FULL).unwrap();
     for service in &config.services {
         let mut back = service_from_abi(&service.to_abi(7));
@@ -136,7 +136,7 @@ fn services_survive_the_kernel() {
 }
 
 #[test]
-fn errors_name_line_and_key() {
+fn config_errors_name_line_and_key() {
     let cases = [
         ("[[service]]\nname = \"a\"\nlisten = [\"443\"]\nmax_conns = 5\n", 4, "max_conns"),
         (
@@ -210,7 +210,7 @@ fn with_override(text: &str) -> String {
 }
 
 #[test]
-fn overrides_that_do_not_hold_are_told_of() {
+fn override_errors_name_line_and_cause() {
     let cases = [
         ("max_connections = 5", 5, "write, for example, prefixes = "),
         ("prefixes = [\"192.0.2.0/24\"]", 5, "sets no limit"),
@@ -236,7 +236,7 @@ fn overrides_that_do_not_hold_are_told_of() {
 }
 
 #[test]
-fn there_is_room_for_so_many_prefixes() {
+fn override_prefixes_are_limited_to_255() {
     let with = |count: u32| {
         let prefix = |n: u32| std::net::Ipv4Addr::from_bits(0x0b00_0000 + (n << 8));
         let net = |n| IpNet::new(prefix(n).into(), 24).unwrap();
@@ -252,7 +252,7 @@ fn there_is_room_for_so_many_prefixes() {
 
 /// The XDP program's form of overrides must convert back to the same configuration.
 #[test]
-fn overrides_are_read_back() {
+fn override_round_trips_through_the_abi() {
     let config = Config::parse(FULL).unwrap();
     let all = crate::overrides::in_memory(&config.services);
     for (index, service) in (0..).zip(&config.services) {
@@ -268,7 +268,7 @@ fn overrides_are_read_back() {
 
 /// Every problem must be reported with its position, in the order of the text.
 #[test]
-fn several_errors_come_at_once() {
+fn config_errors_are_reported_together_in_order() {
     let text = r#"deny = ["192.0.2.0/24", "10.0.0.1/8", 5]
 alow = []
 max_connections = 5
@@ -348,7 +348,7 @@ handshake_timeout = "1h"
 }
 
 #[test]
-fn list_files() {
+fn list_file_parses_and_its_errors_name_the_line() {
     let text = b"# comment\n192.0.2.1\n\n  2001:db8::/32 # why\r\n::ffff:198.51.100.0/120\n";
     let list: Vec<String> = parse_list(text).unwrap().iter().map(ToString::to_string).collect();
     assert_eq!(list, ["192.0.2.1/32", "2001:db8::/32", "198.51.100.0/24"]);
@@ -408,7 +408,7 @@ fn list_files() {
 }
 
 #[test]
-fn settings() {
+fn setting_parses_and_applies() {
     let set = |key: &str, value: &str| {
         let setting = Setting::parse(key, value)?;
         let mut service = ServiceConfig::default();
@@ -460,7 +460,7 @@ fn settings() {
 }
 
 #[test]
-fn listeners_and_prefixes() {
+fn listener_and_prefix_texts_parse_and_print() {
     for text in ["443", "192.0.2.1:443", "[2001:db8::1]:443", "0.0.0.0:1", "[::]:65535"] {
         assert_eq!(text.parse::<Listen>().unwrap().to_string(), text);
     }
@@ -542,7 +542,7 @@ fn list_file_without_text_is_refused() {
 }
 
 #[test]
-fn masks_and_sizes() {
+fn config_converts_masks_sizes_and_names_to_the_abi() {
     let gateway =
         GatewayConfig { source_prefix_v4: 24, source_prefix_v6: 56, ..GatewayConfig::default() };
     let load = gateway.to_load(9, None);

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_asks_until_the_time_has_come() {
+    fn adaptive_retry_ends_at_its_time() {
         let second = 1_000_000_000;
         let state =
             abi::equic_adaptive { tat: 0, since_ns: 5 * second, until_ns: 35 * second, began: 2 };

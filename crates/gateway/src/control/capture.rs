@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_are_compared_as_the_program_keeps_them() {
+    fn capture_filter_matches_addresses_as_the_program_stores_them() {
         let matches = |net: &str, from: &str| {
             let (addr, mask) = address_and_mask(Some(net.parse().expect("a prefix")));
             let from = u128::from_le_bytes(address_bytes(from.parse().expect("an address")));
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_cut_off_is_no_packet() {
+    fn capture_record_that_is_truncated_is_not_read_past_its_end() {
         let mut record = vec![0; HEAD + 4];
         record[std::mem::offset_of!(abi::equic_captured, bytes_len)] = 200;
         let packet = packet_of(&record, &[]).expect("a packet");

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_is_followed_by_one_that_was_asked_for() {
+    fn gateway_choice_follows_a_gateway_that_the_selector_matches() {
         let first = found(7, "web", &[(2, Some("eth0"))]);
         let again = found(8, "web", &[(2, Some("eth0"))]);
         let renamed = found(8, "front", &[(2, Some("eth0"))]);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_in_another_network_namespace_is_followed_there() {
+    fn gateway_choice_follows_in_another_network_namespace() {
         let first = found(7, "web", &[(2, None)]);
         let again = found(8, "web", &[(2, None)]);
         let moved = found(8, "web", &[(4, None)]);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_that_cannot_be_read_is_in_the_way_on_the_same_interface() {
+    fn gateway_choice_is_displaced_on_the_same_interface_only() {
         let first = found(7, "web", &[(2, Some("eth0"))]);
         let in_the_way = |selector, interfaces: &[(u32, Option<&str>)]| {
             GatewayChoice::new(selector, &first)

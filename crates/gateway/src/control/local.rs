@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_of_bridges_let_packets_through() {
+    fn transit_includes_bridge_ports_and_promiscuous_links() {
         let port = LinkInfo { ifindex: 900_000, master: Some(900_001), ..LinkInfo::default() };
         let other = LinkInfo { ifindex: 900_002, promiscuous: true, ..LinkInfo::default() };
         let links = [port, other];
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_its_family_and_length() {
+    fn local_address_key_has_family_and_length() {
         let mut local = Local::default();
         local.add([127, 0, 0, 0].into(), 8, abi::EQUIC_LOCAL_HOST);
         local.add("2001:db8::1".parse().expect("an address"), 128, abi::EQUIC_LOCAL_HOST);

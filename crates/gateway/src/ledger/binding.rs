@@ -360,7 +360,7 @@ mod tests {
     use crate::ledger::Ledger;
 
     #[test]
-    fn nobody_has_a_binding_while_the_next_gateway_is_joined() {
+    fn ledger_binding_is_locked_while_the_next_gateway_is_joined() {
         let ledger = Ledger::in_memory(&Config::for_port(4433)).unwrap();
         let core = &ledger.inner.core;
         let joined = core.bind(|| {

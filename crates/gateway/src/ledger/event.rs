@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn joining_is_told_in_words() {
+    fn join_event_text_names_gateway_gap_and_connections() {
         let told = |connections, millis| {
             let unheard = Duration::from_millis(millis);
             let (gateway, missing) = ("web".to_owned(), Vec::new());

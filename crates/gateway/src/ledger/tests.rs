@@ -50,7 +50,7 @@ fn all_free(ledger: &Ledger) {
 }
 
 #[test]
-fn guards_count_up_and_down() {
+fn ledger_guards_count_up_and_down() {
     let ledger = Ledger::in_memory(&config(1)).unwrap();
     let service = ledger.service("quic").unwrap();
     let first = service.opened(peer("192.0.2.1:1000"));
@@ -68,7 +68,7 @@ fn guards_count_up_and_down() {
 }
 
 #[test]
-fn sources_are_prefixes() {
+fn ledger_sources_are_prefixes() {
     let mut config = config(1);
     (config.gateway.source_prefix_v4, config.gateway.source_prefix_v6) = (24, 56);
     let ledger = Ledger::in_memory(&config).unwrap();
@@ -88,7 +88,7 @@ fn sources_are_prefixes() {
 }
 
 #[test]
-fn moving_takes_the_count_along() {
+fn ledger_count_moves_with_the_connection() {
     let ledger = Ledger::in_memory(&config(1)).unwrap();
     let service = ledger.service_at(0).unwrap();
     let (old, new) = (peer("192.0.2.1:1"), peer("[2001:db8::1]:1"));
@@ -104,7 +104,7 @@ fn moving_takes_the_count_along() {
 }
 
 #[test]
-fn moved_connection_counts_at_a_full_source_only_if_told_to() {
+fn ledger_try_moved_refuses_a_full_source_and_moved_does_not() {
     let mut config = config(1);
     config.services[0].max_connections = 2;
     let ledger = Ledger::in_memory(&config).unwrap();
@@ -136,7 +136,7 @@ fn moved_connection_counts_at_a_full_source_only_if_told_to() {
 }
 
 #[test]
-fn the_limit_is_the_live_one() {
+fn ledger_limit_follows_a_live_change() {
     let mut config = config(1);
     config.services[0].max_connections = 2;
     let ledger = Ledger::in_memory(&config).unwrap();
@@ -165,7 +165,7 @@ fn the_limit_is_the_live_one() {
 }
 
 #[test]
-fn a_prefix_may_have_another_limit() {
+fn ledger_limit_can_differ_by_prefix() {
     let mut config = config(1);
     config.services[0].max_connections = 1;
     let own = crate::OverrideConfig {
@@ -186,7 +186,7 @@ fn a_prefix_may_have_another_limit() {
 }
 
 #[test]
-fn services_count_apart_unless_in_a_group() {
+fn ledger_counts_services_apart_unless_in_a_group() {
     let mut config = config(3);
     config.services[0].group = Some("g".to_owned());
     config.services[2].group = Some("g".to_owned());
@@ -201,7 +201,7 @@ fn services_count_apart_unless_in_a_group() {
 }
 
 #[test]
-fn counting_without_guards() {
+fn ledger_counts_without_guards() {
     let ledger = Ledger::in_memory(&config(1)).unwrap();
     let service = ledger.service_at(0).unwrap();
     let from = peer("[2001:db8::5]:1");
@@ -215,7 +215,7 @@ fn counting_without_guards() {
 }
 
 #[test]
-fn a_full_table_says_so() {
+fn ledger_that_is_full_reports_overflow() {
     let mut config = config(1);
     config.gateway.ledger_sources = 16;
     let ledger = Ledger::in_memory(&config).unwrap();
@@ -244,7 +244,7 @@ fn a_full_table_says_so() {
 }
 
 #[test]
-fn as_many_sources_as_asked_for_fit() {
+fn ledger_holds_the_configured_number_of_sources() {
     let config = config(1);
     let ledger = Ledger::in_memory(&config).unwrap();
     let service = ledger.service_at(0).unwrap();
@@ -256,7 +256,7 @@ fn as_many_sources_as_asked_for_fit() {
 }
 
 #[test]
-fn the_hash_is_the_specification_s() {
+fn ledger_hash_matches_the_specification() {
     // These values were computed from docs/policy.md with another implementation (Python integers).
     let load = abi::equic_load {
         seed: 0x0123_4567_89ab_cdef,
@@ -282,7 +282,7 @@ struct Held {
 }
 
 #[test]
-fn threads_agree_with_an_oracle() {
+fn ledger_threads_agree_with_an_oracle() {
     const THREADS: usize = 4;
     const STEPS: usize = 40_000;
     let ledger = Ledger::in_memory(&config(1)).unwrap();

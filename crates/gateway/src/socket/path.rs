@@ -97,7 +97,7 @@ mod tests {
     /// A user who may write to the folder puts a link in place of the new socket. The link's target
     /// must not change.
     #[test]
-    fn what_a_link_leads_to_keeps_its_owner_and_mode() {
+    fn socket_link_target_keeps_its_owner_and_mode() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let mode = |name: &str| std::fs::metadata(at(name)).unwrap().mode() & 0o777;

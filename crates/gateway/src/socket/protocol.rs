@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_come_back_as_they_were() {
+    fn socket_messages_round_trip() {
         let all = [TokenCheck::None, TokenCheck::GatewayKeys, TokenCheck::OwnKeys];
         for keys in
             all.into_iter().flat_map(|tokens| [false, true].map(|ids| KeyUse { tokens, ids }))
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn count_query_is_no_request_and_comes_back_as_it_was() {
+    fn socket_count_query_round_trips_and_is_no_request() {
         let source = Source::of_bytes(std::array::from_fn(|at| at as u8), 63);
         let query = CountQuery { ledger: 7, source };
         let bytes = query.to_bytes();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_turned_down() {
+    fn socket_request_that_is_malformed_is_refused() {
         let (name, keys) = ("\u{1b}[2J\u{20ac}".repeat(9), KeyUse::default());
         let good = Request { ledger: 0, name, keys, listens: None }.to_bytes();
         assert!(!Request::parse(&good).unwrap().name.contains('\u{1b}'));

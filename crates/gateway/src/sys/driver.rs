@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interfaces_have_a_link_header() {
+    fn link_header_of_lo_is_ethernet_and_unknown_names_fail() {
         assert_eq!(link_header("lo").expect("every namespace has lo"), LinkHeader::Ethernet);
         for name in ["nosuchif", "a name that is far too long for an interface"] {
             assert!(link_header(name).is_err(), "{name}");
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn vlans_are_read_from_the_list() {
+    fn vlan_list_is_searched_by_parent_interface() {
         let config = "VLAN Dev name    | VLAN ID\nName-Type: VLAN_NAME_TYPE_RAW_PLUS_VID_NO_PAD\n\
                       eth0.5         | 5  | eth0\n";
         assert!(has_vlans(config, "eth0"));

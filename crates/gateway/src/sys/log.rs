@@ -78,7 +78,7 @@ mod tests {
         -- END PROG LOAD LOG --\nlibbpf: failed to load object\n";
 
     #[test]
-    fn the_useful_line_is_found() {
+    fn log_of_the_verifier_gives_its_last_useful_line() {
         let log = verifier_log(HEARD).expect("there is a log");
         assert!(log.starts_with("0: R1=ctx()"));
         assert!(!log.contains("END PROG"));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn listening_hears_this_thread_only() {
+    fn log_capture_is_limited_to_its_thread() {
         let ((), heard) = listen(|| {
             hear(PrintLevel::Warn, "mine\n".to_owned());
             std::thread::scope(|scope| {

@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_are_told_apart() {
+    fn process_with_a_reused_pid_is_another_one() {
         let me = std::process::id();
         let ticks = start_ticks(me).expect("this process runs");
         assert!(alive(me, ticks));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_may_be_hidden_are_known_to_be() {
+    fn process_list_can_be_restricted_by_proc_mount_options() {
         let line = |at: &str, options: &str| {
             format!("22 28 0:21 / {at} rw,nosuid - proc proc {options}\n")
         };
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_by_name() {
+    fn interface_index_and_name_agree() {
         let index = interface_index("lo").expect("every namespace has lo");
         assert_eq!(interface_name(index).as_deref(), Some("lo"));
         assert_eq!(interface_name(u32::MAX), None);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_has_a_version() {
+    fn kernel_version_is_read() {
         let (release, version) = kernel();
         assert!(version > (4, 0), "{release}");
     }

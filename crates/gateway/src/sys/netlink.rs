@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_is_local() {
+    fn loopback_addresses_are_local_routes() {
         let routes = local_routes().expect("a dump");
         let of_loopback = |route: &LocalRoute| {
             route.kind == RouteKind::Local && route.addr == IpAddr::from([127, 0, 0, 1])
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_attributes_end_the_list() {
+    fn netlink_attributes_end_at_a_malformed_one() {
         let fine = [8, 0, 1, 0, 1, 2, 3, 4, 5, 0, 2, 0, 9, 0, 0, 0];
         let found: Vec<_> = attributes(&fine).collect();
         assert_eq!(found, [(1, &fine[4..8]), (2, &fine[12..13])]);

@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_started_inside_take_no_signals_and_the_mask_comes_back() {
+    fn signals_are_blocked_in_new_threads_and_the_mask_is_restored() {
         assert!(!blocks_sigint());
         let inside = blocked(|| std::thread::spawn(blocks_sigint).join().unwrap());
         assert!(inside);

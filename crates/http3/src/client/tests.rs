@@ -123,7 +123,7 @@ async fn post(connection: &Connection, path: &PathAndQuery) -> Result<StatusCode
 
 /// A POST is not idempotent, so it must wait for the handshake, and no server may get it twice.
 #[tokio::test]
-async fn early_data_that_is_rejected_has_no_post_and_a_new_connection_sends_it_once() {
+async fn early_data_that_is_rejected_has_no_post_and_no_server_gets_it_twice() {
     let ((knows, ..), (forgot, stats, log)) = (early_server(), early_server());
     let config = ClientConfig { trust: Trust::Insecure, early_data: true, ..Default::default() };
     let client = Client::new(config).unwrap();

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_distribution() {
+    fn lateness_has_quantiles() {
         let mut late = Lateness::default();
         assert_eq!(late.quantile(0.5), None);
         for micros in 1..=100 {

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_and_marks_are_read() {
+    fn packet_ports_and_ecn_marks_are_read() {
         let header = read(&v4(2)).unwrap();
         assert_eq!(header, Header { ports: (1000, 2000), ecn: Ecn::Ect0 });
         let mut six = vec![0x60, 0x10, 0, 0, 0, 8, 17, 64];
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marked_packet_has_a_valid_checksum() {
+    fn packet_that_is_marked_has_a_valid_checksum() {
         for tos in 0..=255 {
             let mut packet = v4(tos);
             mark(&mut packet);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_or_cut_short_is_left_alone() {
+    fn packet_that_is_foreign_or_truncated_is_left_alone() {
         let whole = v4(0);
         for length in 0..whole.len() {
             assert_eq!(read(&whole[..length]), None);

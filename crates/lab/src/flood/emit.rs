@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn random_addresses_stay_in_their_prefix() {
+    fn flood_addresses_stay_in_their_prefix() {
         let mut rng = SmallRng::seed_from_u64(3);
         for text in [
             "198.18.3.0/24",

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv4_header_is_the_textbook_one() {
+    fn frame_has_a_correct_ipv4_header() {
         // The sum was computed by hand: 4500 + 0020 + 4000 + 4011 + 0a4d + 0101 + 0a4d + 0001 =
         // dacd. The checksum is its complement.
         let frame = frame("10.77.1.1:1000", "10.77.0.1:443", b"abcd").unwrap();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn families_do_not_mix_and_sizes_have_an_end() {
+    fn frame_refuses_mixed_families_and_long_payloads() {
         assert!(frame("10.77.1.1:1", "[fd65:7175:6963::1]:1", b"").is_none());
         assert!(frame("[::1]:1", "10.77.0.1:1", b"").is_none());
         assert!(frame("10.77.1.1:1", "10.77.0.1:1", &[0; 65_507]).is_some());

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lab_name_on_another_namespace_does_not_help() {
+    fn guard_refuses_another_namespace_with_a_lab_name() {
         assert_eq!(verdict((4, 2), |_| ()).unwrap(), "eqlab-a-c0");
         assert_eq!(verdict((4, 2), |ground| ground.first = None).unwrap(), "eqlab-a-c0");
         assert!(matches!(verdict(INIT, |_| ()), Err(FloodError::InitNamespace)));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_look_is_refused() {
+    fn guard_refuses_if_it_cannot_inspect_namespaces() {
         let refused = |change: fn(&mut Ground)| {
             matches!(verdict((4, 2), change), Err(FloodError::Unknown(_)))
         };
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_the_init_namespace() {
+    fn guard_recognises_the_init_namespace() {
         // In a new namespace, the parameter must not be visible. Creating a namespace needs root.
         let fresh = std::thread::spawn(|| {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).ok().map(|()| Ground::look())
@@ -153,14 +153,14 @@ mod tests {
             None => {
                 assert!(!ci::in_ci(), "needs root");
                 eprintln!(
-                    "\n*** SKIPPED the_kernel_tells_the_init_namespace: run the tests as root ***\n"
+                    "\n*** SKIPPED guard_recognises_the_init_namespace: run the tests as root ***\n"
                 );
             }
         }
     }
 
     #[test]
-    fn destinations_outside_the_lab_are_refused() {
+    fn guard_refuses_destinations_outside_the_lab() {
         for foreign in
             ["127.0.0.1", "10.78.0.1", "8.8.8.8", "::1", "fd65:7175:6964::1", "::ffff:10.77.0.1"]
         {

@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_not_optional() {
+    fn flood_limits_are_mandatory() {
         let good = Limits { duration: Duration::from_secs(1), packets: 1, pps: None };
         assert!(good.check().is_ok());
         for bad in [

@@ -103,7 +103,7 @@ mod tests {
     /// Runs the pacer in virtual time for one second at each rate, in steps of 100 µs and with a
     /// stall of 200 ms.
     #[test]
-    fn the_pacer_keeps_its_rate_and_does_not_catch_up_after_a_stall() {
+    fn pacer_keeps_its_rate_and_does_not_catch_up_after_a_stall() {
         for pps in [1u64, 7, 1000, 100_000] {
             let mut pacer = Pacer::new(NonZeroU64::new(pps));
             let (mut smooth, mut stalled) = (0, 0);

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pools_go_round_and_sizes_are_checked() {
+    fn pool_repeats_its_datagrams_and_checks_sizes() {
         let pool = DatagramPool::short_headers(3, 40, 7).unwrap();
         assert!(pool.datagrams().iter().all(|d| d.len() == 40 && d[0] & 0xc0 == 0x40));
         let payload = Payload::Pool(Arc::new(pool));

@@ -358,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sampler_sees_work_and_stops_at_once() {
+    fn sampler_measures_cpu_time_and_stops_at_once() {
         let sampler = Sampler::start(Duration::from_millis(5), &[]).unwrap();
         sampler.watch("me", 1);
         sampler.watch("me", std::process::id());

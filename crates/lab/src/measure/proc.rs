@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_read_field_by_field() {
+    fn proc_files_are_read_field_by_field() {
         let stat = "9 (a b) c) R 1 9 9 0 -1 0 1 2 3 4 150 250 0 0 20 0 1 0 77 1 1";
         let cpu = parse_process(stat).unwrap();
         let hundred = ticks_to_seconds(100);

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rollups_are_read() {
+    fn process_memory_is_read_from_its_rollup() {
         let text = "55-7f ---p 00000000 00:00 0   [rollup]\nRss:  1160 kB\nPss:   233 kB\nPss_Dirty: 92 kB\n";
         let memory = Memory { rss_bytes: 1160 * 1024, pss_bytes: 233 * 1024 };
         assert_eq!(parse(text), Some(memory));
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_memory_and_uses_its_cpu() {
+    fn process_memory_and_cpu_time_are_measured() {
         let me = std::process::id();
         // Write to the memory, so that its pages are allocated.
         let block = vec![1_u8; 32 << 20];

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filler_behind_packets_is_no_packet() {
+    fn observer_counts_no_filler_behind_packets() {
         // A version 1 Handshake packet without connection IDs, and with 20 bytes of content.
         let handshake = [&[0xe0, 0, 0, 0, 1, 0, 0, 20][..], &[7; 20]].concat();
         let kinds = |more: &[u8]| {

@@ -23,7 +23,7 @@ fn runs(pid: u32) -> bool {
 }
 
 #[test]
-fn dropping_removes_everything() {
+fn lab_is_removed_when_it_is_dropped() {
     let Some(lab) = common::lab("t-drop", 2) else { return };
     let id = lab.id().to_owned();
     assert_eq!(common::namespaces_of(&id).len(), 4);
@@ -34,7 +34,7 @@ fn dropping_removes_everything() {
 }
 
 #[test]
-fn closing_reports_and_ends_what_ignores_sigterm() {
+fn lab_close_ends_children_that_ignore_sigterm() {
     let Some(lab) = common::lab("t-close", 1) else { return };
     let id = lab.id().to_owned();
     let mut command = lab.server().command("/bin/sh");
@@ -50,7 +50,7 @@ fn closing_reports_and_ends_what_ignores_sigterm() {
 }
 
 #[test]
-fn a_panic_removes_everything() {
+fn lab_is_removed_after_a_panic() {
     let Some(lab) = common::lab("t-panic", 1) else { return };
     let id = lab.id().to_owned();
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
@@ -62,7 +62,7 @@ fn a_panic_removes_everything() {
 }
 
 #[test]
-fn a_refused_lab_leaves_nothing() {
+fn lab_that_is_refused_leaves_nothing() {
     common::alone(|| {
         if common::lab("t-root", 1).is_none() {
             return;
@@ -113,7 +113,7 @@ fn send(owner: &Child, signal: nix::sys::signal::Signal) {
 }
 
 #[test]
-fn signals_remove_everything() {
+fn lab_is_removed_after_signals() {
     common::alone(|| {
         if common::lab("t-root", 1).is_none() {
             return;

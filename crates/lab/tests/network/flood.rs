@@ -56,7 +56,7 @@ fn nets(texts: &[&str]) -> Vec<IpNet> {
 }
 
 #[test]
-fn sockets_send_what_was_ordered_from_where_it_was_ordered() {
+fn flood_by_sockets_has_the_requested_content_and_sources() {
     let Some(lab) = common::lab("t-sock", 1) else { return };
     let seed = common::seed();
     for (like, addresses) in [
@@ -97,7 +97,7 @@ fn sockets_send_what_was_ordered_from_where_it_was_ordered() {
 }
 
 #[test]
-fn spoofed_floods_arrive_from_the_prefixes_with_right_checksums() {
+fn flood_with_spoofed_sources_has_correct_checksums() {
     let Some(lab) = common::lab("t-spoof", 1) else { return };
     let seed = common::seed();
     let prefixes =
@@ -136,7 +136,7 @@ fn spoofed_floods_arrive_from_the_prefixes_with_right_checksums() {
 }
 
 #[test]
-fn the_same_seed_sends_the_same() {
+fn flood_with_the_same_seed_is_the_same() {
     let Some(lab) = common::lab("t-seed", 1) else { return };
     let socket = sink(lab.server(), ANY4);
     let seed = common::seed();
@@ -162,7 +162,7 @@ fn the_same_seed_sends_the_same() {
 }
 
 #[test]
-fn initials_arrive_and_never_repeat_a_connection_id() {
+fn flood_of_initials_never_repeats_a_connection_id() {
     let Some(lab) = common::lab("t-init", 1) else { return };
     let socket = sink(lab.server(), ANY6);
     let seed = common::seed();
@@ -187,7 +187,7 @@ fn initials_arrive_and_never_repeat_a_connection_id() {
 }
 
 #[test]
-fn floods_stop_when_told_and_tell_how_they_are() {
+fn flood_reports_progress_and_stops_on_request() {
     let Some(lab) = common::lab("t-stop", 1) else { return };
     let stop = AtomicBool::new(false);
     let mut told = Vec::new();
@@ -224,7 +224,7 @@ fn floods_stop_when_told_and_tell_how_they_are() {
 }
 
 #[test]
-fn a_full_socket_shows_in_the_counters() {
+fn flood_losses_at_a_full_socket_are_counted() {
     let Some(lab) = common::lab("t-full", 1) else { return };
     let socket = lab.server().udp_socket(lab.server().socket_address(ANY6, 0)).unwrap();
     let flood = Flood {
@@ -242,7 +242,7 @@ fn a_full_socket_shows_in_the_counters() {
 }
 
 #[test]
-fn raw_frames_go_out_unchanged() {
+fn raw_frames_are_sent_unchanged() {
     let Some(lab) = common::lab("t-raw", 1) else { return };
     let socket = sink(lab.server(), ANY4);
     let sender = lab.client(0).run(|| RawSender::open("eth0")).unwrap().unwrap();
@@ -271,7 +271,7 @@ fn plausible(lab: &Lab) -> Flood {
 }
 
 #[test]
-fn refuses_to_run_outside_a_lab() {
+fn flood_refuses_to_run_outside_a_lab() {
     let Some(lab) = common::lab("t-refuse", 1) else { return };
     let flood = plausible(&lab);
     let never = AtomicBool::new(false);
@@ -299,7 +299,7 @@ fn refuses_to_run_outside_a_lab() {
 }
 
 #[test]
-fn refuses_foreign_targets_and_interfaces() {
+fn flood_refuses_foreign_targets_and_interfaces() {
     let Some(lab) = common::lab("t-foreign", 1) else { return };
     let good = plausible(&lab);
     let refusal = |flood: Flood| run(lab.client(0), &flood).unwrap_err();

@@ -53,7 +53,7 @@ fn answer(endpoint: &mut Endpoint, datagram: &[u8]) -> Result<(Vec<u8>, Handshak
 }
 
 #[test]
-fn a_server_does_its_whole_part_of_the_handshake() {
+fn initial_makes_a_server_send_its_first_flight() {
     let factory = InitialFactory::new("localhost", &["h3"]).unwrap();
     let pool = DatagramPool::initials(&factory, 50, 1).unwrap();
     let mut endpoint = server("h3");
@@ -73,7 +73,7 @@ fn a_server_does_its_whole_part_of_the_handshake() {
 }
 
 #[test]
-fn the_test_above_can_fail() {
+fn initial_that_is_broken_is_refused_by_a_server() {
     // The server must reject an unknown application protocol.
     let factory = InitialFactory::new("localhost", &["no-such"]).unwrap();
     let pool = DatagramPool::initials(&factory, 1, 1).unwrap();
@@ -87,7 +87,7 @@ fn the_test_above_can_fail() {
 }
 
 #[test]
-fn the_same_seed_makes_the_same_connection_ids() {
+fn initial_pool_with_the_same_seed_is_the_same() {
     let factory = InitialFactory::new("localhost", &["h3"]).unwrap();
     let pools = [1, 1, 2].map(|seed| DatagramPool::initials(&factory, 3, seed).unwrap());
     assert_eq!(pools[0].datagrams(), pools[1].datagrams());
@@ -95,7 +95,7 @@ fn the_same_seed_makes_the_same_connection_ids() {
 }
 
 #[test]
-fn impossible_client_hellos_are_refused() {
+fn initial_with_an_impossible_client_hello_is_refused() {
     for name in ["", "not a name", "-"] {
         assert!(InitialFactory::new(name, &["h3"]).is_err(), "{name:?}");
     }

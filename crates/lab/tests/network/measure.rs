@@ -52,8 +52,8 @@ fn traced(program: &str) -> BTreeMap<String, (u64, u64)> {
 }
 
 #[test]
-fn system_calls_are_those_that_strace_counts() {
-    if !common::root("system_calls_are_those_that_strace_counts") {
+fn system_calls_match_the_counts_of_strace() {
+    if !common::root("system_calls_match_the_counts_of_strace") {
         return;
     }
     for (program, calls, errors) in [
@@ -78,8 +78,8 @@ fn system_calls_are_those_that_strace_counts() {
 }
 
 #[test]
-fn other_processes_are_not_counted_and_waiting_is_no_work() {
-    if !common::root("other_processes_are_not_counted_and_waiting_is_no_work") {
+fn system_calls_exclude_other_processes_and_waiting_time() {
+    if !common::root("system_calls_exclude_other_processes_and_waiting_time") {
         return;
     }
     let noise = counted("sleep 0.3");
@@ -96,8 +96,8 @@ fn other_processes_are_not_counted_and_waiting_is_no_work() {
 }
 
 #[test]
-fn runs_of_a_bpf_program_are_counted() {
-    if !common::root("runs_of_a_bpf_program_are_counted") {
+fn bpf_program_runs_are_counted() {
+    if !common::root("bpf_program_runs_are_counted") {
         return;
     }
     let _on = BpfStatistics::enable().unwrap();

@@ -12,7 +12,7 @@ const INITIAL: u8 = 0xc3;
 const SHORT: u8 = 0x43;
 
 #[test]
-fn initials_have_a_rate_denied_sources_nothing_and_others_go_through() {
+fn nftables_limits_initials_and_drops_denied_sources_only() {
     let Some(lab) = common::lab("t-nft", 2) else { return };
     let rules = Rules {
         port: 4433,
@@ -64,7 +64,7 @@ fn initials_have_a_rate_denied_sources_nothing_and_others_go_through() {
 }
 
 #[test]
-fn initials_of_everybody_together_have_a_rate_too() {
+fn nftables_limits_the_initials_of_all_sources_together() {
     let Some(lab) = common::lab("t-nft-all", 1) else { return };
     let rules = Rules {
         port: 4433,

@@ -18,8 +18,8 @@ fn frame(source: IpAddr, target: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_known_source_is_dropped_and_nobody_else() {
-    if !common::root("a_known_source_is_dropped_and_nobody_else") {
+fn reference_programs_drop_only_the_known_source() {
+    if !common::root("reference_programs_drop_only_the_known_source") {
         return;
     }
     for (known, other, target) in [
@@ -46,7 +46,7 @@ fn a_known_source_is_dropped_and_nobody_else() {
 /// Counts the BPF-to-BPF calls that the compiler left in the programs, because the benchmark
 /// divides by their number.
 #[test]
-fn the_calls_that_are_measured_are_there() {
+fn reference_programs_contain_the_measured_calls() {
     let path = concat!(env!("OUT_DIR"), "/reference.bpf.o");
     let file = std::fs::read(path).unwrap();
     // The instruction of a call within the program: BPF_JMP | BPF_CALL with BPF_PSEUDO_CALL as

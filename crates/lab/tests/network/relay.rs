@@ -27,7 +27,7 @@ fn receive(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
 }
 
 #[test]
-fn what_is_sent_arrives_late_in_both_directions() {
+fn relay_delays_datagrams_in_both_directions() {
     let (server, client) = (socket(), socket());
     let mut config = config(&server);
     config.to_server.delay = 30 * MS;
@@ -76,7 +76,7 @@ fn run(link: Link, seed: u64, count: u32) -> (Report, Vec<Vec<u8>>) {
 }
 
 #[test]
-fn the_seed_decides_and_the_report_says_what() {
+fn relay_follows_its_seed_and_reports_every_fate() {
     let chance = Chance::percent;
     let link = Link {
         drop: chance(20.0),
@@ -104,7 +104,7 @@ fn the_seed_decides_and_the_report_says_what() {
 }
 
 #[test]
-fn a_client_moves_and_its_old_place_is_deaf() {
+fn relay_rebinds_a_client_and_closes_its_old_address() {
     for to in [RebindTo::Port, RebindTo::Address] {
         let (server, client) = (socket(), socket());
         let mut config = config(&server);
@@ -142,7 +142,7 @@ fn a_client_moves_and_its_old_place_is_deaf() {
 }
 
 #[test]
-fn marks_go_through() {
+fn relay_forwards_ecn_marks() {
     use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
     let (server, client) = (socket(), socket());
     let relay = Relay::start(config(&server)).expect("a relay");
@@ -164,7 +164,7 @@ fn marks_go_through() {
 }
 
 #[test]
-fn a_relay_that_makes_no_sense_is_none() {
+fn relay_with_a_wrong_configuration_is_refused() {
     let server = socket();
     let refused = |change: fn(&mut Config)| {
         let mut config = config(&server);

@@ -25,7 +25,7 @@ fn ping(client: &UdpSocket, server: &UdpSocket) {
 }
 
 #[test]
-fn everybody_reaches_the_server() {
+fn server_is_reachable_from_every_client() {
     let Some(lab) = common::lab("t-ping", 3) else { return };
     for any in [IpAddr::from([0u8; 4]), IpAddr::from([0u8; 16])] {
         let server = bound(lab.server(), &lab.server().socket_address(any, 0).to_string());
@@ -36,7 +36,7 @@ fn everybody_reaches_the_server() {
 }
 
 #[test]
-fn a_client_is_many_sources() {
+fn client_can_send_from_many_addresses() {
     let probe = Lab::builder("t-many")
         .clients(2)
         .client_prefix(1, "198.18.7.0/24".parse::<ipnet::IpNet>().unwrap())
@@ -66,7 +66,7 @@ fn a_client_is_many_sources() {
 }
 
 #[test]
-fn links_are_as_ordered() {
+fn links_have_the_requested_settings() {
     if common::lab("t-root", 1).is_none() {
         return;
     }
@@ -86,7 +86,7 @@ fn links_are_as_ordered() {
 }
 
 #[test]
-fn programs_run_inside_and_see_our_mounts() {
+fn programs_run_inside_and_see_the_callers_mounts() {
     let Some(lab) = common::lab("t-prog", 1) else { return };
     let mut command = lab.client(0).command("/bin/sh");
     command.args(["-c", "readlink /proc/self/ns/net; readlink /proc/self/ns/mnt; grep Cpus_allowed_list /proc/self/status"]);
@@ -102,7 +102,7 @@ fn programs_run_inside_and_see_our_mounts() {
 }
 
 #[test]
-fn run_returns_what_the_closure_borrows_and_leaves_the_caller_where_it_was() {
+fn run_returns_borrowed_values_and_restores_the_namespace() {
     let Some(lab) = common::lab("t-run", 1) else { return };
     let before = std::fs::read_link("/proc/thread-self/ns/net").unwrap();
     let words = ["a".to_owned(), "b".to_owned()];
@@ -134,7 +134,7 @@ fn labs_do_not_see_each_other() {
 }
 
 #[test]
-fn many_labs_at_once() {
+fn labs_can_be_created_at_the_same_time() {
     if common::lab("t-root", 1).is_none() {
         return;
     }
@@ -154,7 +154,7 @@ fn many_labs_at_once() {
 /// The server has a route for all other addresses, so it must be able to answer any address without
 /// an error.
 #[test]
-fn answers_to_nowhere_vanish() {
+fn answers_to_unknown_addresses_are_discarded() {
     let Some(lab) = common::lab("t-sink", 1) else { return };
     let server4 = bound(lab.server(), &format!("{}:0", lab.server().ipv4));
     let server6 = bound(lab.server(), &format!("[{}]:0", lab.server().ipv6));
@@ -165,7 +165,7 @@ fn answers_to_nowhere_vanish() {
 }
 
 #[test]
-fn another_process_lab_opens_by_its_record() {
+fn lab_of_another_process_opens_by_its_record() {
     let Some(lab) = common::lab("t-open", 1) else { return };
     let record = Lab::list().unwrap().into_iter().find(|record| record.id == lab.id()).unwrap();
     assert!(record.owner_alive());

@@ -11,8 +11,8 @@ fn number(value: &Value) -> f64 {
 }
 
 #[test]
-fn every_arm_is_measured_under_the_flood() {
-    if !root("every_arm_is_measured_under_the_flood") {
+fn gateway_bench_measures_every_arm_under_the_flood() {
+    if !root("gateway_bench_measures_every_arm_under_the_flood") {
         return;
     }
     let out = tempfile::tempdir().unwrap();
@@ -56,7 +56,7 @@ fn every_arm_is_measured_under_the_flood() {
 }
 
 #[test]
-fn wrong_figures_are_refused_at_once() {
+fn gateway_bench_refuses_wrong_figures_at_once() {
     for args in [&["--flood", "1"][..], &["--rounds", "0"], &["--json", "--markdown"]] {
         let mut command = Command::new(EQUIC_LAB);
         command.args(["gateway-bench"]).args(args);

@@ -72,7 +72,7 @@ pub(crate) fn ask_as(kind: &[&str], certs: &Path, address: &str, words: &str) ->
 }
 
 #[test]
-fn every_work() {
+fn endpoint_runs_every_workload() {
     let folder = tempfile::tempdir().unwrap();
     let certs = Certificates::write(folder.path(), 1).unwrap().usual;
     let server = serve(&certs, "");
@@ -124,7 +124,7 @@ fn every_work() {
 }
 
 #[test]
-fn knobs_are_turned_at_both_ends() {
+fn endpoint_applies_knobs_at_both_ends() {
     let folder = tempfile::tempdir().unwrap();
     let certs = Certificates::write(folder.path(), 2).unwrap().usual;
     let keys = folder.path().join("keys");
@@ -152,7 +152,7 @@ fn knobs_are_turned_at_both_ends() {
 }
 
 #[test]
-fn what_is_not_known_is_not_done() {
+fn endpoint_refuses_unknown_options_and_wrong_usage() {
     let folder = tempfile::tempdir().unwrap();
     for words in
         ["--teleport 1", "--download 1 --congestion vegas", "--download 1 --protocol gopher"]
@@ -170,7 +170,7 @@ fn what_is_not_known_is_not_done() {
 
 /// The answers of this server contain zeros after a certain position. The client must detect that.
 #[test]
-fn what_was_not_sent_is_corrupted() {
+fn endpoint_detects_corrupted_data() {
     let folder = tempfile::tempdir().unwrap();
     let certs = Certificates::write(folder.path(), 3).unwrap().usual;
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -19,7 +19,7 @@ fn ask(certs: &Path, address: &str, words: &str) -> Out {
 }
 
 #[test]
-fn endpoint_tcp_does_every_work() {
+fn endpoint_tcp_runs_every_workload() {
     let folder = tempfile::tempdir().unwrap();
     let certs = Certificates::write(folder.path(), 1).unwrap().usual;
     let server = serve(&certs, "");
@@ -51,7 +51,7 @@ fn endpoint_tcp_does_every_work() {
 }
 
 #[test]
-fn endpoint_tcp_turns_knobs_and_says_what_it_does_not() {
+fn endpoint_tcp_applies_knobs_and_names_unsupported_ones() {
     let folder = tempfile::tempdir().unwrap();
     let certs = Certificates::write(folder.path(), 2).unwrap().usual;
     let keys = folder.path().join("keys");

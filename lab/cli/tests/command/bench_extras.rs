@@ -33,7 +33,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_profile_is_taken_of_an_attempt_of_its_own() {
+fn profile_is_taken_in_an_attempt_of_its_own() {
     let scene = Scene::new(&json!({ "equic": ours(), "honest": liar("honest") }));
     let mut args = vec!["--self", "--runs", "1", "--no-warmup", "--path", "loopback"];
     // With this size, each end uses at least about 100 ms of CPU time, so that even the smallest
@@ -98,7 +98,7 @@ fi
 "#;
 
 #[test]
-fn an_interrupted_profile_leaves_nothing_and_is_taken_again() {
+fn profile_that_is_interrupted_leaves_nothing_and_is_taken_again() {
     let scene = Scene::new(&json!({ "hangs": { "command": ["{dir}/hangs"] } }));
     let liar = format!("{ROOT}/crates/bench/tests/liar.sh");
     scene
@@ -139,7 +139,7 @@ fn an_interrupted_profile_leaves_nothing_and_is_taken_again() {
 }
 
 #[test]
-fn what_is_missing_is_said_before_anything_runs() {
+fn profile_tools_that_are_missing_are_reported_before_anything_runs() {
     let scene = Scene::new(&json!({ "honest": liar("honest") }));
     let empty = scene.path().join("empty");
     std::fs::create_dir(&empty).unwrap();
@@ -193,8 +193,8 @@ fn packets(file: &Path) -> Vec<Packet> {
 }
 
 #[test]
-fn packets_are_captured_in_an_attempt_of_their_own() {
-    if !root("packets_are_captured_in_an_attempt_of_their_own") {
+fn capture_is_taken_in_an_attempt_of_its_own() {
+    if !root("capture_is_taken_in_an_attempt_of_its_own") {
         return;
     }
     let scene = Scene::new(&json!({ "equic": ours() }));
@@ -235,8 +235,8 @@ fn packets_are_captured_in_an_attempt_of_their_own() {
 }
 
 #[test]
-fn as_much_of_packets_is_kept_as_is_wanted() {
-    if !root("as_much_of_packets_is_kept_as_is_wanted") {
+fn capture_keeps_as_many_bytes_as_requested() {
+    if !root("capture_keeps_as_many_bytes_as_requested") {
         return;
     }
     let mut tcp = liar("honest");

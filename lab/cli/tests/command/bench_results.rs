@@ -31,7 +31,7 @@ fn run(dir: &Path, seed: u64, quinn: f64) {
 }
 
 #[test]
-fn a_report_is_made_of_samples() {
+fn report_is_made_from_samples() {
     let dir = tempfile::tempdir().unwrap();
     run(dir.path(), 1, 1.0);
     let output = equic_lab(&["report", word(dir.path())]);
@@ -141,7 +141,7 @@ fn compare_exits_with_4_where_nothing_can_be_compared() {
 }
 
 #[test]
-fn a_report_without_figures_has_no_plots() {
+fn report_without_figures_has_no_plots() {
     let dir = tempfile::tempdir().expect("a folder");
     fs::write(dir.path().join("samples.jsonl"), sample("a", 0, None)).expect("a file");
     let shown = text(&equic_lab(&["report", word(dir.path())]).stdout);
@@ -155,7 +155,7 @@ fn a_report_without_figures_has_no_plots() {
 }
 
 #[test]
-fn a_comparison_says_by_its_exit_status_what_it_found() {
+fn compare_exits_with_a_status_for_each_result() {
     let dir = tempfile::tempdir().unwrap();
     let (old, slow, fast) =
         (dir.path().join("old"), dir.path().join("slow"), dir.path().join("fast"));
@@ -199,7 +199,7 @@ fn a_comparison_says_by_its_exit_status_what_it_found() {
 }
 
 #[test]
-fn wrong_use_is_said_to_be() {
+fn report_and_compare_explain_wrong_usage() {
     let dir = tempfile::tempdir().unwrap();
     let absent = dir.path().join("absent");
     let output = equic_lab(&["report", word(&absent)]);

@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 #[test]
-fn a_newcomer_is_one_entry_and_an_executable() {
+fn implementation_needs_only_an_entry_and_an_executable() {
     let scene = Scene::new(&json!({
         "old": liar("honest"),
         "newcomer": { "command": ["{dir}/newcomer"] },
@@ -61,7 +61,7 @@ fn a_newcomer_is_one_entry_and_an_executable() {
 }
 
 #[test]
-fn every_kind_of_failure_is_a_row() {
+fn failures_of_every_kind_are_rows() {
     let kinds = [
         ("boasts", "lied"),
         ("corrupts", "corrupted"),
@@ -116,7 +116,7 @@ fn every_kind_of_failure_is_a_row() {
 /// Messages of programs may contain text from their peers. They must not control the terminal
 /// during the run or in the report. In JSON, they must be escaped.
 #[test]
-fn words_of_programs_are_escaped() {
+fn messages_of_programs_are_escaped() {
     let scene = Scene::new(&json!({ "shouts": liar("shouts") }));
     let args = ["--self", "--runs", "1", "--no-warmup", "--path", "loopback"];
     let ran = finish(scene.bench(&args));
@@ -133,7 +133,7 @@ fn words_of_programs_are_escaped() {
 }
 
 /// Runs the benchmark while other processes use all CPUs.
-fn among_strangers(scene: &Scene, args: &[&str]) -> Out {
+fn bench_with_other_load(scene: &Scene, args: &[&str]) -> Out {
     let mut strangers: Vec<std::process::Child> = (0..2)
         .map(|_| {
             let mut command = Command::new("/bin/sh");
@@ -166,7 +166,7 @@ fn failures_that_cannot_change_are_not_tried_again() {
     let missing = scene.path().join("missing");
     std::fs::write(&missing, "#!/nowhere\n").unwrap();
     std::fs::set_permissions(&missing, Permissions::from_mode(0o755)).unwrap();
-    let out = among_strangers(&scene, &["--runs", "3", "--no-warmup"]);
+    let out = bench_with_other_load(&scene, &["--runs", "3", "--no-warmup"]);
     assert_eq!(out.code, Some(1), "{out:?}");
     let samples = scene.samples();
     let of = |name: &str| -> Vec<(u64, Value)> {
@@ -185,9 +185,9 @@ fn failures_that_cannot_change_are_not_tried_again() {
 }
 
 #[test]
-fn a_disturbed_attempt_is_made_again_and_then_is_no_figure() {
+fn attempt_that_is_disturbed_is_repeated_and_then_is_no_figure() {
     let scene = Scene::new(&json!({ "honest": liar("honest") }));
-    let out = among_strangers(&scene, &["--runs", "1", "--attempts", "2"]);
+    let out = bench_with_other_load(&scene, &["--runs", "1", "--attempts", "2"]);
     assert_eq!(out.code, Some(1), "{out:?}");
     assert!(out.stderr.contains("no cell could be measured"), "{out:?}");
     // The first figure must still be shown, with the option that accepts it.
@@ -217,7 +217,7 @@ fn a_disturbed_attempt_is_made_again_and_then_is_no_figure() {
 }
 
 #[test]
-fn a_killed_run_goes_on_where_it_was() {
+fn run_that_was_killed_continues_where_it_was() {
     let scene = Scene::new(&json!({ "a": liar("honest"), "b": liar("honest") }));
     let mut command = scene.bench(&["--runs", "3", "--no-warmup", "--path", "loopback"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -263,8 +263,8 @@ fn a_killed_run_goes_on_where_it_was() {
 
 /// A transfer that makes no progress must be ended long before one that is only slow.
 #[test]
-fn a_standstill_is_not_waited_for() {
-    if !root("a_standstill_is_not_waited_for") {
+fn transfer_that_stalls_is_not_awaited() {
+    if !root("transfer_that_stalls_is_not_awaited") {
         return;
     }
     let scene = Scene::new(&json!({ "hangs": liar("hangs") }));
@@ -284,8 +284,8 @@ fn a_standstill_is_not_waited_for() {
 /// A signal in the middle of a cell must end all processes and remove the namespaces. The results
 /// so far must be kept.
 #[test]
-fn an_interrupted_run_leaves_nothing_and_says_how_to_go_on() {
-    let veth = root("an_interrupted_run_leaves_nothing, with namespaces");
+fn run_that_is_interrupted_leaves_nothing_and_says_how_to_continue() {
+    let veth = root("run_that_is_interrupted_leaves_nothing, with namespaces");
     let scene = Scene::new(&json!({ "hangs": liar("hangs") }));
     let path = if veth { "veth" } else { "loopback" };
     let mut command = scene.bench(&["--runs", "1", "--path", path]);
@@ -316,7 +316,7 @@ fn an_interrupted_run_leaves_nothing_and_says_how_to_go_on() {
 }
 
 #[test]
-fn what_cannot_be_is_said_before_anything_runs() {
+fn run_errors_are_reported_before_anything_runs() {
     let mut missing = liar("honest");
     missing["command"] = json!(["{built}/nothing/here"]);
     let stock = json!({ "endpoint": ["/bin/true"] });
@@ -394,7 +394,7 @@ fn what_cannot_be_is_said_before_anything_runs() {
 }
 
 #[test]
-fn paths_are_as_they_are_called() {
+fn path_by_relay_has_its_delay_and_forwards_only_udp() {
     let mut tcp = liar("honest");
     tcp["speaks"] = json!(["perf-tcp"]);
     let scene = Scene::new(&json!({ "equic": ours(), "tcp": tcp }));
@@ -412,8 +412,8 @@ fn paths_are_as_they_are_called() {
 }
 
 #[test]
-fn namespaces_have_the_links_that_were_asked_for() {
-    if !root("namespaces_have_the_links_that_were_asked_for") {
+fn path_links_are_those_that_were_requested() {
+    if !root("path_links_are_those_that_were_requested") {
         return;
     }
     let scene = Scene::new(&json!({ "equic": ours() }));
@@ -432,8 +432,8 @@ fn namespaces_have_the_links_that_were_asked_for() {
 /// Uses two hosts of a lab as the machines of a testbed. A program that enters the namespace
 /// replaces ssh.
 #[test]
-fn a_testbed_is_two_machines() {
-    if !root("a_testbed_is_two_machines") {
+fn path_by_testbed_has_two_machines() {
+    if !root("path_by_testbed_has_two_machines") {
         return;
     }
     let lab = equic_lab::Lab::builder("t-bed").clients(1).build().unwrap();
@@ -479,7 +479,7 @@ fn a_testbed_is_two_machines() {
 }
 
 #[test]
-fn files_of_stock_endpoints_are_compared() {
+fn stock_endpoints_have_their_files_compared() {
     let scene = Scene::new(&json!({
         "endpoint": { "endpoint": ["{equic}", "interop-endpoint"] },
         "scripts": { "path": "scripts", "solo": true },
@@ -519,7 +519,7 @@ fn files_of_stock_endpoints_are_compared() {
 }
 
 #[test]
-fn lists_and_doctors() {
+fn bench_list_and_doctor_print_json() {
     let scene = Scene::new(&json!({ "honest": liar("honest") }));
     let mut command = Command::new(EQUIC_LAB);
     command.args(["bench", "list", "--json", "--implementations-file"]);

@@ -17,7 +17,7 @@ fn summary(scene: &Scene) -> Value {
 }
 
 #[test]
-fn ours_does_all_of_it() {
+fn transport_bench_runs_every_workload_with_equic() {
     let scene = Scene::new(&json!({ "equic": ours() }));
     // Enough bytes that transferring them takes much more CPU time than starting the programs, which is
     // subtracted: on a busy machine, a start can take twice as long as the one that was measured.
@@ -47,7 +47,7 @@ fn ours_does_all_of_it() {
 /// share the fixed memory of the process. Memory is counted in pages, so a busy machine has little
 /// effect.
 #[test]
-fn a_connection_at_rest_takes_little_of_the_server() {
+fn transport_bench_idle_connection_takes_less_than_8_kb() {
     let scene = Scene::new(&json!({ "equic": ours() }));
     let more = ["--workload", "idle", "--idle", "3000", "--json"];
     let command = scene.bench(&[&TRANSPORT[..], &more].concat());
@@ -59,7 +59,7 @@ fn a_connection_at_rest_takes_little_of_the_server() {
 }
 
 #[test]
-fn others_are_beside_ours() {
+fn transport_bench_shows_other_stacks_next_to_equic() {
     let mut tcp = liar("honest");
     tcp["speaks"] = json!(["perf-tcp"]);
     let scene = Scene::new(&json!({

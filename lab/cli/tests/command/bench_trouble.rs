@@ -38,8 +38,8 @@ impl Drop for Disk<'_> {
 }
 
 #[test]
-fn a_full_disk_ends_a_run_that_goes_on_when_there_is_space() {
-    if !root("a_full_disk_ends_a_run_that_goes_on_when_there_is_space") {
+fn disk_that_is_full_ends_a_run_that_can_continue_later() {
+    if !root("disk_that_is_full_ends_a_run_that_can_continue_later") {
         return;
     }
     let scene = Scene::new(&json!({ "honest": liar("honest") }));
@@ -88,7 +88,7 @@ fn a_full_disk_ends_a_run_that_goes_on_when_there_is_space() {
 }
 
 #[test]
-fn a_machine_that_does_not_answer_is_told_before_anything_runs() {
+fn machine_that_does_not_answer_is_reported_before_anything_runs() {
     let scene = Scene::new(&json!({ "honest": liar("honest") }));
     let bed = scene.path().join("bed.toml");
     let machine = |name: &str, ssh: &str| {
@@ -147,7 +147,7 @@ export REQUESTS=${REQUESTS//server:/$address:}
 "#;
 
 #[test]
-fn images_are_run_by_docker() {
+fn docker_runs_images() {
     let scene = Scene::new(&json!({
         "image": { "image": "quic/image:latest", "solo": true },
         "hangs": { "image": "hangs:latest", "solo": true },
@@ -220,7 +220,7 @@ fn images_are_run_by_docker() {
     }
 
     std::fs::remove_dir_all(scene.out()).unwrap();
-    if root("images_are_run_by_docker, with namespaces") {
+    if root("docker_runs_images, with namespaces") {
         let out = run(&["--path", "veth"]);
         assert!(
             out.code == Some(1)
@@ -235,8 +235,8 @@ fn images_are_run_by_docker() {
 }
 
 #[test]
-fn small_disks_are_told_before_anything_runs() {
-    if !root("small_disks_are_told_before_anything_runs") {
+fn disk_that_is_too_small_is_reported_before_anything_runs() {
+    if !root("disk_that_is_too_small_is_reported_before_anything_runs") {
         return;
     }
     let scene = Scene::new(&json!({ "honest": liar("honest") }));

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::common::{EQUIC_LAB, commands, equic_lab, finish, repeated_verbs};
 
 #[test]
-fn the_first_screen_is_one_screen() {
+fn help_fits_one_screen() {
     let help = equic_lab(&["--help"]).ok();
     assert!(help.lines().count() <= 24, "{help}");
     for command in ["demo", "bench", "gateway-bench", "net", "sim", "plugin-demo", "reproduce"] {
@@ -32,7 +32,7 @@ fn help_fits_80_columns_everywhere() {
 }
 
 #[test]
-fn the_version_is_the_package_s() {
+fn version_is_that_of_the_package() {
     let version = concat!("equic-lab ", env!("CARGO_PKG_VERSION"));
     let libraries = equic_quic::AWS_LC_PROVIDER_LIBRARIES;
     assert_eq!(equic_lab(&["--version"]).ok(), format!("{version} ({libraries})\n"));
@@ -40,7 +40,7 @@ fn the_version_is_the_package_s() {
 
 /// If two groups of commands share a verb, it must mean the same in both.
 #[test]
-fn a_verb_has_one_meaning() {
+fn verb_has_one_meaning() {
     let repeated = repeated_verbs(EQUIC_LAB);
     let verbs: Vec<&str> = repeated.keys().map(String::as_str).collect();
     // `compare` compares two results, `list` lists what is available, and `run` runs what the group
@@ -50,7 +50,7 @@ fn a_verb_has_one_meaning() {
 }
 
 #[test]
-fn every_command_has_a_page() {
+fn man_page_exists_for_every_command() {
     let folder = tempfile::tempdir().unwrap();
     equic_lab(&["man", "--out", folder.path().to_str().unwrap()]).ok();
     let written: BTreeSet<String> = std::fs::read_dir(folder.path())
@@ -78,7 +78,7 @@ fn every_command_has_a_page() {
 }
 
 #[test]
-fn bash_completes_a_command() {
+fn completions_work_in_bash() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("equic-lab");
     std::fs::write(&file, equic_lab(&["completions", "bash"]).ok()).unwrap();

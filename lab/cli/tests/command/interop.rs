@@ -79,7 +79,7 @@ impl Drop for Server {
 }
 
 #[tokio::test]
-async fn a_client_that_knows_nothing_of_plugins() {
+async fn interop_with_a_client_without_plugins_succeeds() {
     let files = Files::new();
     // Choose a free port by binding and closing a socket. The endpoint cannot choose a port itself.
     let port = UdpSocket::bind("[::]:0").unwrap().local_addr().unwrap().port();
@@ -114,7 +114,7 @@ async fn a_client_that_knows_nothing_of_plugins() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_knows_nothing_of_plugins() {
+async fn interop_with_a_server_without_plugins_succeeds() {
     let files = Files::new();
     let key = PrivateKeyDer::from_pem_file(files.certificates.join("priv.key")).unwrap();
     let mut tls = rustls::ServerConfig::builder_with_provider(provider())

@@ -11,8 +11,8 @@ fn text<'v>(event: &'v Value, name: &str) -> &'v str {
 }
 
 #[test]
-fn labs_come_and_go() {
-    if !crate::common::root("labs_come_and_go") {
+fn net_creates_lists_and_removes_labs() {
+    if !crate::common::root("net_creates_lists_and_removes_labs") {
         return;
     }
     let name = format!("cli-up-{}", std::process::id());
@@ -39,7 +39,7 @@ fn labs_come_and_go() {
 /// Tests the quinn server that `gateway-bench --forged` measures. A client without a token must get
 /// a Retry packet, and a client that returns the token must be served.
 #[test]
-fn a_server_on_quinn_asks_everybody_for_proof() {
+fn quinn_server_sends_a_retry_to_every_client() {
     let mut command = Command::new(EQUIC_LAB);
     command.args(["quinn-server"]);
     let server = Running::start(command, &["--listen", "127.0.0.1:0", "--receive-buffer", "1MB"]);

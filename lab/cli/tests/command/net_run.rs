@@ -34,8 +34,8 @@ fn scenario(folder: &tempfile::TempDir, text: &str) -> String {
 }
 
 #[test]
-fn quic_and_tcp_transfer_over_the_simulators_network() {
-    if !root("quic_and_tcp_transfer_over_the_simulators_network") {
+fn net_run_transfers_by_quic_and_tcp() {
+    if !root("net_run_transfers_by_quic_and_tcp") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -61,8 +61,8 @@ fn quic_and_tcp_transfer_over_the_simulators_network() {
 }
 
 #[test]
-fn ipv6_and_marks_get_through() {
-    if !root("ipv6_and_marks_get_through") {
+fn net_run_carries_ipv6_and_ecn_marks() {
+    if !root("net_run_carries_ipv6_and_ecn_marks") {
         return;
     }
     let text = r#"
@@ -86,8 +86,8 @@ size = "300 KB"
 /// half the time of one link, but the test does not require that, because the machine may be
 /// slower.
 #[test]
-fn a_flow_has_two_paths() {
-    if !root("a_flow_has_two_paths") {
+fn net_run_uses_two_paths_for_a_flow() {
+    if !root("net_run_uses_two_paths_for_a_flow") {
         return;
     }
     let text = r#"
@@ -123,8 +123,8 @@ size = "100 KB"
 /// The client's plugin must limit the transfer to 500,000 bytes per second, a tenth of the link's
 /// rate.
 #[test]
-fn plugins_of_a_flow_act() {
-    if !root("plugins_of_a_flow_act") {
+fn net_run_applies_the_plugins_of_a_flow() {
+    if !root("net_run_applies_the_plugins_of_a_flow") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -157,7 +157,7 @@ quic = { client_plugins = ["cap.qplug"] }
 }
 
 #[test]
-fn what_cannot_be_in_real_time_is_told_with_its_line() {
+fn net_run_errors_name_the_line() {
     let text = "[network]\ntopology = \"simple\"\nlink = { rate = \"5 Mb/s\", delay = \"1 ms\" }\n[[flow]]\nprotocol = \"tcp\"\n\
                 size = \"1 MB\"\ntcp = { delayed_ack = \"1 ms\" }\n";
     let folder = tempfile::tempdir().unwrap();
@@ -171,8 +171,8 @@ fn what_cannot_be_in_real_time_is_told_with_its_line() {
 }
 
 #[test]
-fn nothing_is_left_when_it_is_interrupted() {
-    if !root("nothing_is_left_when_it_is_interrupted") {
+fn net_run_that_is_interrupted_leaves_nothing() {
+    if !root("net_run_that_is_interrupted_leaves_nothing") {
         return;
     }
     let text = "limit = \"1000 s\"\n[network]\ntopology = \"simple\"\nlink = { rate = \"1 Mb/s\", delay = \"1 ms\" }\n[[flow]]\n";

@@ -40,7 +40,7 @@ fn nsquic(folder: &Path, args: &[&str]) -> Out {
 }
 
 #[test]
-fn a_part_is_played_drawn_and_judged() {
+fn nsquic_plays_draws_and_judges_a_part() {
     let folder = folder("exit 0");
     let readme: PathBuf = folder.path().join("README.md");
     std::fs::write(&readme, "kept\n<!-- results: begin -->\n<!-- results: end -->\n").unwrap();
@@ -72,7 +72,7 @@ fn a_part_is_played_drawn_and_judged() {
 }
 
 #[test]
-fn a_result_is_stored_compressed_and_read_again() {
+fn nsquic_result_is_stored_compressed_and_read_again() {
     let folder = folder("exit 0");
     let out = folder.path().join("out");
     let part = ["--quick", "--part", "errors", "--seeds", "2"];
@@ -93,7 +93,7 @@ fn a_result_is_stored_compressed_and_read_again() {
 }
 
 #[test]
-fn other_parts_come_from_a_stored_result() {
+fn nsquic_takes_other_parts_from_a_stored_result() {
     let folder = folder("exit 0");
     nsquic(folder.path(), &["--quick", "--part", "errors", "--seeds", "2"]).ok();
     let stored = folder.path().join("stored.json");
@@ -119,7 +119,7 @@ fn other_parts_come_from_a_stored_result() {
 }
 
 #[test]
-fn a_simulator_that_fails_is_an_error_and_nothing_is_written() {
+fn nsquic_writes_nothing_if_the_simulator_fails() {
     let folder = folder("echo no space left >&2; exit 1");
     let failed = nsquic(folder.path(), &["--quick", "--part", "errors"]);
     assert_eq!(failed.code, Some(1), "{failed:?}");

@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Runs the whole demo in its short form. Every plugin must help, every attack must fail, and all
 /// data must be intact.
 #[test]
-fn the_demo_shows_what_it_says() {
+fn plugin_demo_shows_that_plugins_help_and_attacks_fail() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("demo");
     let run = ["plugin-demo", "--quick", "--json", "--out", out.to_str().unwrap()];
@@ -40,7 +40,7 @@ fn the_demo_shows_what_it_says() {
 
 /// Goodput and CPU time with and without a plugin must be reported as ratios with intervals.
 #[test]
-fn the_bench_says_what_a_plugin_costs() {
+fn plugin_bench_reports_the_cost_of_a_plugin() {
     let cost = ["plugin-bench", "--rounds", "6", "--bytes", "500000", "--only", "fec-xor"];
     let shown = equic_lab(&[&cost[..], &["--json"]].concat()).json();
     let rows = shown["plugins"].as_array().unwrap();

@@ -25,7 +25,7 @@ fn most(per_second: u64) -> f64 {
 }
 
 #[test]
-fn limits_are_measured_for_each_goal() {
+fn plugin_limits_are_measured_for_each_goal() {
     let text = equic_lab(&["plugin-bench", "--limits", "--quick", "--json"]).ok();
     let data: Value = serde_json::from_str(&text).unwrap();
     let data = data.get("data").unwrap_or(&data);
@@ -62,7 +62,7 @@ fn limits_are_measured_for_each_goal() {
 }
 
 #[test]
-fn limits_are_shown_as_a_table() {
+fn plugin_limits_are_shown_as_a_table() {
     let table = equic_lab(&["plugin-bench", "--limits", "--quick"]).ok();
     for (_, what, goal, unit) in GOALS {
         let row = table.lines().find(|line| line.contains(what));

@@ -16,7 +16,7 @@ fn records(path: &Path) -> Vec<Value> {
 
 /// The QUIC Interop Runner may name a folder that does not exist. The endpoint must create it.
 #[test]
-fn an_endpoint_of_the_runner_writes_where_it_is_told() {
+fn qlog_files_are_written_into_the_folder_of_the_runner() {
     let out = tempfile::tempdir().unwrap();
     let to = out.path().to_str().unwrap();
     let list = format!("{ROOT}/interop/implementations.json");
@@ -42,7 +42,7 @@ fn an_endpoint_of_the_runner_writes_where_it_is_told() {
 
 /// If the folder cannot be used, the error must be reported in one line, before anything starts.
 #[test]
-fn a_folder_that_cannot_be_written() {
+fn qlog_folder_that_cannot_be_written_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();

@@ -13,7 +13,7 @@ fn plugins(out: &Path, args: &[&str]) -> Out {
 }
 
 #[test]
-fn the_small_experiment_is_played_stored_and_drawn_again() {
+fn reproduce_plugins_plays_stores_and_draws_again() {
     let folder = tempfile::tempdir().unwrap();
     let readme = folder.path().join("README.md");
     std::fs::write(&readme, "kept\n<!-- results: begin -->\n<!-- results: end -->\n").unwrap();
@@ -85,8 +85,8 @@ fn the_small_experiment_is_played_stored_and_drawn_again() {
 
 /// Checks only bounds that hold on any machine, because timers, links and rate caps enforce them.
 #[test]
-fn points_are_played_in_real_time() {
-    if !root("points_are_played_in_real_time") {
+fn reproduce_plugins_plays_points_in_real_time() {
+    if !root("reproduce_plugins_plays_points_in_real_time") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -124,7 +124,7 @@ fn stored(folder: &Path) -> String {
 }
 
 #[test]
-fn a_part_alone_is_the_same_each_time() {
+fn reproduce_plugins_gives_the_same_part_each_time() {
     let folder = tempfile::tempdir().unwrap();
     let run = |name: &str| {
         let out = folder.path().join(name);

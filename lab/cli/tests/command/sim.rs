@@ -24,7 +24,7 @@ fn program(folder: &Path, says: &str) {
 }
 
 #[test]
-fn it_hands_over_to_the_program_beside_it_or_on_the_path() {
+fn sim_starts_the_program_in_its_folder_or_on_the_path() {
     let [own, path] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let command = own.path().join("equic-lab");
     // Copy the command, because it would follow a link to its original directory.
@@ -57,7 +57,7 @@ fn it_hands_over_to_the_program_beside_it_or_on_the_path() {
 }
 
 #[test]
-fn help_and_wrong_usage_need_no_other_program() {
+fn sim_help_and_usage_errors_need_no_other_program() {
     let help = equic_lab(&["sim", "--help"]).ok();
     assert!(help.contains("\n  run ") && help.contains("\n  list "), "{help}");
     let wrong = equic_lab(&["sim", "run"]);

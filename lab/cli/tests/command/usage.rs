@@ -24,7 +24,7 @@ fn check(cases: &[Case<'_>]) {
 }
 
 #[test]
-fn wrong_usage() {
+fn usage_that_is_wrong_is_explained() {
     check(&[
         (&["frobnicate"], USAGE, "unrecognized subcommand 'frobnicate'"),
         (&["net", "flood", "initial", "--target", "10.77.0.1:443"], USAGE, "--duration"),
@@ -34,7 +34,7 @@ fn wrong_usage() {
 }
 
 #[test]
-fn what_the_laboratory_refuses() {
+fn failure_names_its_cause() {
     check(&[
         (&["net", "down", "no-such-lab"], FAILED, "no lab `no-such-lab`"),
         (

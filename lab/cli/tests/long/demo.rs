@@ -22,8 +22,8 @@ fn dropped(arm: &Value, place: &str) -> f64 {
 }
 
 #[test]
-fn the_demo_shows_what_it_should_and_leaves_nothing() {
-    if !root("the_demo_shows_what_it_should_and_leaves_nothing") {
+fn demo_shows_what_it_should_and_leaves_nothing() {
+    if !root("demo_shows_what_it_should_and_leaves_nothing") {
         return;
     }
     let _alone = crate::alone();
@@ -128,8 +128,8 @@ fn part(mark: &str, words: &str) -> Pid {
 }
 
 #[test]
-fn ctrl_c_ends_everything() {
-    if !root("ctrl_c_ends_everything") {
+fn demo_that_is_interrupted_leaves_nothing() {
+    if !root("demo_that_is_interrupted_leaves_nothing") {
         return;
     }
     let _alone = crate::alone();
@@ -154,8 +154,8 @@ fn ctrl_c_ends_everything() {
 }
 
 #[test]
-fn a_part_that_dies_is_named() {
-    if !root("a_part_that_dies_is_named") {
+fn demo_names_a_part_that_dies() {
+    if !root("demo_names_a_part_that_dies") {
         return;
     }
     let _alone = crate::alone();
@@ -172,7 +172,7 @@ fn a_part_that_dies_is_named() {
 }
 
 #[test]
-fn wrong_figures_are_refused_at_once() {
+fn demo_refuses_wrong_figures_at_once() {
     for args in [&["--flood", "1"][..], &["--seconds", "2"], &["--connections", "0"]] {
         let mut command = Command::new(EQUIC_LAB);
         command.arg("demo").args(args);

@@ -17,8 +17,8 @@ const ARMS: [&str; 8] = [
 ];
 
 #[test]
-fn every_protection_is_measured_under_forged_sources() {
-    if !root("every_protection_is_measured_under_forged_sources") {
+fn gateway_bench_measures_every_protection_under_forged_sources() {
+    if !root("gateway_bench_measures_every_protection_under_forged_sources") {
         return;
     }
     let _alone = crate::alone();

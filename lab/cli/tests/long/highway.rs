@@ -24,8 +24,8 @@ const SMALL: [&str; 6] = ["--impl", "equic", "--bytes", "200k", "--runs", "2"];
 const CALM: [&str; 5] = ["--", "--max-foreign", "100", "--max-steal", "100"];
 
 #[test]
-fn all_parts_are_measured_drawn_and_told() {
-    if !root("all_parts_are_measured_drawn_and_told") {
+fn highway_measures_draws_and_reports_all_parts() {
+    if !root("highway_measures_draws_and_reports_all_parts") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -77,8 +77,8 @@ fn all_parts_are_measured_drawn_and_told() {
 }
 
 #[test]
-fn an_interrupted_one_is_gone_on_with() {
-    if !root("an_interrupted_one_is_gone_on_with") {
+fn highway_resumes_an_interrupted_run() {
+    if !root("highway_resumes_an_interrupted_run") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -117,7 +117,7 @@ fn an_interrupted_one_is_gone_on_with() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_at_once() {
+fn highway_refuses_wrong_arguments_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path();
     let code = |args: &[&str]| finish(highway(out, args)).code;
@@ -126,7 +126,7 @@ fn what_makes_no_sense_is_refused_at_once() {
     assert_eq!(code(&["--bytes", "much"]), Some(2));
     let missing = finish(highway(out, &["--plot-only", "no.json"]));
     assert!(missing.code == Some(1) && missing.stderr.contains("no.json"), "{missing:?}");
-    if root("what_makes_no_sense_is_refused_at_once") {
+    if root("highway_refuses_wrong_arguments_at_once") {
         let nobody = finish(highway(out, &["--impl", "nobody"]));
         assert!(nobody.code == Some(1) && nobody.stderr.contains("quinn-aws-lc"), "{nobody:?}");
         let nothing = finish(highway(out, &["--resume"]));

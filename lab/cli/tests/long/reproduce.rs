@@ -60,8 +60,8 @@ fn check_run(run: &Value, each: f64, attack: f64) {
 }
 
 #[test]
-fn the_experiment_measures_every_arm_and_leaves_nothing() {
-    if !root("the_experiment_measures_every_arm_and_leaves_nothing") {
+fn experiment_measures_every_arm_and_leaves_nothing() {
+    if !root("experiment_measures_every_arm_and_leaves_nothing") {
         return;
     }
     let _alone = crate::alone();
@@ -163,8 +163,8 @@ fn check_files(out: &Path, readme: &Path, attack: usize) {
 }
 
 #[test]
-fn ctrl_c_ends_everything() {
-    if !root("ctrl_c_ends_everything") {
+fn experiment_that_is_interrupted_leaves_nothing() {
+    if !root("experiment_that_is_interrupted_leaves_nothing") {
         return;
     }
     let _alone = crate::alone();
@@ -183,7 +183,7 @@ fn ctrl_c_ends_everything() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_at_once() {
+fn experiment_refuses_wrong_arguments_at_once() {
     let mut both = Command::new(EQUIC_LAB);
     both.args(["reproduce", "gateway", "--plot-only", "x.json", "--runs", "3"]);
     assert_eq!(finish(both).code, Some(2));

@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 const DURATION: &str = "30s";
 
 #[test]
-fn a_short_soak_finds_nothing() {
-    if !root("a_short_soak_finds_nothing") {
+fn soak_of_a_short_time_finds_nothing() {
+    if !root("soak_of_a_short_time_finds_nothing") {
         return;
     }
     let _alone = crate::alone();
@@ -35,7 +35,7 @@ fn a_short_soak_finds_nothing() {
 }
 
 #[test]
-fn senseless_durations_are_refused() {
+fn soak_refuses_a_duration_that_is_too_short() {
     let output = Command::new(EQUIC_LAB).args(["soak", "--duration", "1s"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
 }

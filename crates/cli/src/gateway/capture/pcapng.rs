@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn another_reader_finds_what_was_written() {
+    fn pcapng_file_is_read_as_it_was_written() {
         let mut file = Vec::new();
         let mut pcapng = Pcapng::new(&mut file, 256, "sampled, 100/s").unwrap();
         let times = [1_790_000_000_123_456_789, 1_790_000_000_123_456_790, 7];
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_that_is_too_long_is_cut() {
+    fn pcapng_comment_that_is_too_long_is_cut() {
         let mut file = Vec::new();
         Pcapng::new(&mut file, 256, &"x".repeat(70_000)).unwrap();
         assert_eq!(read(&file).0.len(), 65_535);

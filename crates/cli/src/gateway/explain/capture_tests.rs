@@ -62,7 +62,7 @@ const MICROSECONDS: u32 = 0xa1b2_c3d4;
 const NANOSECONDS: u32 = 0xa1b2_3c4d;
 
 #[test]
-fn both_formats() {
+fn capture_is_read_in_pcap_and_pcapng_format() {
     let two = all(&pcap(MICROSECONDS, 1, &[b"one", b"three"])).unwrap();
     assert_eq!(
         two,
@@ -79,14 +79,14 @@ fn both_formats() {
 }
 
 #[test]
-fn long_packets_make_the_buffer_grow() {
+fn capture_buffer_grows_for_long_packets() {
     let long = vec![7; 3 * BUFFER];
     let packets = all(&pcap(MICROSECONDS, 1, &[b"x", &long, b"y"])).unwrap();
     assert_eq!(packets.iter().map(|packet| packet.1.len()).collect::<Vec<_>>(), [1, long.len(), 1]);
 }
 
 #[test]
-fn bad_files_are_told_apart() {
+fn capture_errors_tell_bad_files_apart() {
     let whole = pcap(MICROSECONDS, 1, &[b"one", b"three"]);
     let cases: [(&[u8], &str); 7] = [
         (b"", "the file is empty"),
@@ -108,7 +108,7 @@ fn bad_files_are_told_apart() {
 }
 
 #[test]
-fn a_damaged_file_never_panics() {
+fn capture_that_is_damaged_causes_no_panic() {
     let seed = std::env::var("EQUIC_SEED").ok().and_then(|text| text.parse().ok());
     let seed: u64 = seed.unwrap_or_else(rand::random);
     println!("EQUIC_SEED={seed}");

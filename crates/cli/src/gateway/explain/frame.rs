@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_where_they_belong() {
+    fn frame_headers_are_where_they_belong() {
         let v4 = &frame("192.0.2.1", "192.0.2.2", &[]).build(&[7; 100], None)[0];
         assert_eq!(v4.len(), 14 + 20 + 8 + 100);
         assert_eq!(v4[12..14], [8, 0]);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_are_two_halves() {
+    fn frame_fragments_are_two_halves() {
         for (src, dst, header) in
             [("192.0.2.1", "192.0.2.2", 34), ("2001:db8::1", "2001:db8::2", 62)]
         {

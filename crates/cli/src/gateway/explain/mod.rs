@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_follows_the_capture_and_never_goes_back() {
+    fn clock_follows_the_capture_and_never_goes_back() {
         let s = Duration::from_secs;
         let mut clock = Clock { now: s(1000), first: None };
         assert_eq!(clock.at(s(50)), s(1000));

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_initial_fills_its_datagram() {
+    fn packet_initial_fills_its_datagram() {
         let bytes = packet(Kind::Initial).payload();
         assert_eq!(bytes.len(), 1200);
         assert_eq!(bytes[..6], [0xc0, 0, 0, 0, 1, 8]);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_numbers_its_types_differently() {
+    fn packet_types_have_other_numbers_in_version_2() {
         let first = |kind, version: &str| {
             Packet { version: version.parse().unwrap(), ..packet(kind) }.payload()[0]
         };
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_kept_even_if_they_cut_the_header() {
+    fn packet_size_is_kept_even_if_it_cuts_the_header() {
         for kind in
             [Kind::Initial, Kind::Handshake, Kind::Retry, Kind::VersionNegotiation, Kind::Short]
         {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn hex_and_versions() {
+    fn packet_options_parse_hex_ids_and_versions() {
         assert_eq!("00:ff 1A".parse(), Ok(Hex(vec![0, 255, 26])));
         assert_eq!("".parse(), Ok(Hex(Vec::new())));
         assert!("0".parse::<Hex>().is_err() && "0g".parse::<Hex>().is_err());

@@ -450,7 +450,7 @@ mod tests {
     use super::{Memory, NAMES, OTHER};
 
     #[test]
-    fn servers_that_come_under_ever_new_names_make_a_bounded_number_of_series() {
+    fn metrics_series_are_bounded_for_ever_new_server_names() {
         let mut memory = Memory::default();
         let labels: Vec<String> = (0..1000).map(|n| memory.server(&format!("s{n}"))).collect();
         let distinct: std::collections::BTreeSet<&String> = labels.iter().collect();

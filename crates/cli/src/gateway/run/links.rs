@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn deleted_interfaces_are_read_out_of_messages() {
+    fn link_messages_give_the_deleted_interfaces() {
         let (new, deleted) = (libc::RTM_NEWLINK, libc::RTM_DELLINK);
         let bridge = u8::try_from(libc::AF_BRIDGE).unwrap();
         let all = [
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_lie_about_their_length_are_not_read() {
+    fn link_messages_with_a_false_length_are_not_read() {
         for length in [0u32, 1, 15, 16, 20, 31, 37, u32::MAX] {
             let mut bytes = message(libc::RTM_DELLINK, 0, 6);
             bytes[..4].copy_from_slice(&length.to_ne_bytes());

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_given_away_and_no_link() {
+    fn file_is_given_to_a_user_but_no_link_is_followed() {
         let folder = tempfile::tempdir().unwrap();
         let (path, link) = (folder.path().join("keys"), folder.path().join("link"));
         std::fs::write(&path, "secret").unwrap();

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_gateway_has_no_use_for_is_refused() {
+    fn seccomp_refuses_calls_that_a_gateway_does_not_need() {
         let (path, map) = (c"/bin/true".as_ptr() as libc::c_long, libc::MAP_PRIVATE);
         let anonymous = libc::c_long::from(map | libc::MAP_ANONYMOUS);
         let limit = libc::RLIMIT_NOFILE as libc::c_long;
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_gateway_does_is_allowed() {
+    fn seccomp_permits_calls_that_a_gateway_needs() {
         let without_filters = call(libc::SYS_bpf, [0; 4]);
         restricted(move || {
             let text = std::fs::read_to_string("/proc/self/stat").unwrap();

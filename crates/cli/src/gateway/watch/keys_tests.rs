@@ -34,7 +34,7 @@ fn letters(text: &str) -> Vec<KeyCode> {
 }
 
 #[test]
-fn deny_asks_for_how_long() {
+fn watch_deny_key_asks_for_a_duration() {
     let (picture, net) = (picture(), |text: &str| text.parse::<IpNet>().unwrap());
     let minutes = |minutes: u64| Some(Duration::from_secs(60 * minutes));
     for (keys, lifetime) in [
@@ -60,7 +60,7 @@ fn deny_asks_for_how_long() {
 }
 
 #[test]
-fn a_question_can_be_left_and_takes_all_keys() {
+fn watch_dialog_takes_all_keys_and_can_be_cancelled() {
     let picture = picture();
     let mut choices = Choices::default();
     for leave in [KeyCode::Esc, KeyCode::Char('q'), KeyCode::Char('n')] {
@@ -79,7 +79,7 @@ fn a_question_can_be_left_and_takes_all_keys() {
 }
 
 #[test]
-fn what_is_chosen_stays_chosen_when_the_order_changes() {
+fn watch_selection_stays_when_the_order_changes() {
     let mut before = picture();
     let mut choices = Choices::default();
     press(&mut choices, &before, &letters("jjj"));
@@ -98,7 +98,7 @@ fn what_is_chosen_stays_chosen_when_the_order_changes() {
 }
 
 #[test]
-fn the_ends_of_a_list_hold() {
+fn watch_selection_stops_at_the_ends_of_a_list() {
     let picture = picture();
     let mut choices = Choices::default();
     let row = |choices: &mut Choices, keys: &[KeyCode]| {
@@ -120,7 +120,7 @@ fn the_ends_of_a_list_hold() {
 }
 
 #[test]
-fn panels_have_subjects_of_their_own() {
+fn watch_panels_have_subjects_of_their_own() {
     let picture = picture();
     let mut choices = Choices::default();
     press(&mut choices, &picture, &[KeyCode::Tab, KeyCode::Char('d')]);
@@ -135,7 +135,7 @@ fn panels_have_subjects_of_their_own() {
 }
 
 #[test]
-fn the_rest_of_the_keys() {
+fn watch_keys_sort_pause_suspend_and_quit() {
     let picture = picture();
     let mut choices = Choices::default();
     assert_eq!(press(&mut choices, &picture, &letters("s")), Act::Sorted);

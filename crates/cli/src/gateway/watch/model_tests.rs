@@ -71,7 +71,7 @@ pub(crate) fn drop_of(from: &str, reason: Reason, at: u64) -> Event {
 }
 
 #[test]
-fn one_sample_has_no_rates() {
+fn watch_model_has_no_rates_after_one_sample() {
     let mut model = Model::default();
     assert_eq!(model.picture(Sort::Packets), Picture::default());
     model.push(Sample {
@@ -88,7 +88,7 @@ fn one_sample_has_no_rates() {
 }
 
 #[test]
-fn rates_are_differences_by_the_time_between() {
+fn watch_model_rates_are_differences_divided_by_time() {
     let mut model = Model::default();
     let counters = |new, quota| vec![counter(Reason::New, new), counter(Reason::Quota, quota)];
     model.push(Sample { counters: counters(100, 10), ..sample(100) });
@@ -109,7 +109,7 @@ fn rates_are_differences_by_the_time_between() {
 }
 
 #[test]
-fn a_source_that_began_again_counts_from_nothing() {
+fn watch_model_counts_a_new_entry_of_a_source_from_zero() {
     let mut model = Model::default();
     model.push(Sample { sources: vec![source("192.0.2.9/32", 5, 900, 0)], ..sample(100) });
     model.push(Sample { sources: vec![source("192.0.2.9/32", 6, 30, 10)], ..sample(101) });
@@ -122,7 +122,7 @@ fn a_source_that_began_again_counts_from_nothing() {
 }
 
 #[test]
-fn another_gateway_begins_again() {
+fn watch_model_restarts_for_another_gateway() {
     let mut model = Model::default();
     model.push(Sample { counters: vec![counter(Reason::New, 100)], ..sample(100) });
     model.push(Sample { counters: vec![counter(Reason::New, 200)], ..sample(101) });
@@ -135,7 +135,7 @@ fn another_gateway_begins_again() {
 }
 
 #[test]
-fn every_order_puts_the_right_one_first() {
+fn watch_model_sorts_by_every_order() {
     let mut model = Model::default();
     model.push(sample(100));
     let mut big = source("192.0.2.2/32", 5, 50, 0);
@@ -171,7 +171,7 @@ fn every_order_puts_the_right_one_first() {
 }
 
 #[test]
-fn a_full_table_gives_the_top_and_is_read_once() {
+fn watch_model_keeps_the_top_of_a_full_table() {
     let mut model = Model::default();
     let many = |factor: u64| -> Vec<SourceSample> {
         (0..65_536u64)
@@ -191,7 +191,7 @@ fn a_full_table_gives_the_top_and_is_read_once() {
 }
 
 #[test]
-fn drops_of_a_kind_share_a_line() {
+fn watch_model_merges_similar_drops_into_one_line() {
     let mut model = Model::default();
     let flood =
         (0..500).map(|port| drop_of(&format!("192.0.2.9:{}", 1000 + port), Reason::Quota, 99));
@@ -222,7 +222,7 @@ fn drops_of_a_kind_share_a_line() {
 }
 
 #[test]
-fn it_says_whether_a_service_asks_for_proof_and_why() {
+fn watch_model_shows_whether_retry_is_active_and_why() {
     let with = |state: Option<Adaptive>| {
         let mut model = Model::default();
         model.push(Sample { adaptive: vec![state], ..sample(100) });

@@ -75,7 +75,7 @@ fn shows(text: &str, parts: &[&str]) {
 }
 
 #[test]
-fn a_large_terminal_shows_everything() {
+fn watch_view_shows_everything_on_a_large_terminal() {
     let (picture, choices) = (attacked(), Choices::default());
     let text = drawn(&scene(&picture, &choices, PLAIN), 140, 40).text;
     shows(
@@ -108,7 +108,7 @@ fn a_large_terminal_shows_everything() {
 }
 
 #[test]
-fn every_size_is_drawn_and_40_by_10_says_what_matters() {
+fn watch_view_draws_every_size_and_the_essentials_at_40_by_10() {
     let picture = attacked();
     let mut choices = Choices::default();
     let prefix = "198.51.100.9/32".parse().unwrap();
@@ -148,7 +148,7 @@ fn every_size_is_drawn_and_40_by_10_says_what_matters() {
 }
 
 #[test]
-fn nothing_yet_is_said() {
+fn watch_view_says_that_there_is_no_data_yet() {
     let (picture, choices) = (Picture::default(), Choices::default());
     let text = drawn(&scene(&picture, &choices, PLAIN), 120, 30).text;
     shows(
@@ -164,7 +164,7 @@ fn nothing_yet_is_said() {
 }
 
 #[test]
-fn states_stand_out() {
+fn watch_view_highlights_dry_run_pause_and_loss() {
     let mut picture = attacked();
     picture.dry_run = true;
     let choices = Choices { paused: true, ..Choices::default() };
@@ -184,7 +184,7 @@ fn states_stand_out() {
 }
 
 #[test]
-fn colours_only_where_they_are_wanted() {
+fn watch_view_has_colour_and_unicode_only_if_enabled() {
     let (picture, choices) = (attacked(), Choices::default());
     let cells = |theme| {
         let drawn = drawn(&scene(&picture, &choices, theme), 140, 40);
@@ -203,7 +203,7 @@ fn colours_only_where_they_are_wanted() {
 }
 
 #[test]
-fn a_long_list_follows_what_is_chosen() {
+fn watch_view_scrolls_to_the_selected_source() {
     let mut model = Model::default();
     let sources = (0..150u64).map(|n| source(&format!("10.0.0.{n}/32"), 5, 1000 - n, 0)).collect();
     model.push(Sample { sources, ..sample(100) });

@@ -32,7 +32,7 @@ fn short_id() -> Packet {
 }
 
 pub(super) fn rows() -> Vec<Script> {
-    [calm(), asking(), to_and_fro()].concat()
+    [calm(), asking(), transitions()].concat()
 }
 
 fn calm() -> Vec<Script> {
@@ -107,7 +107,7 @@ fn asking() -> Vec<Script> {
     ]
 }
 
-fn to_and_fro() -> Vec<Script> {
+fn transitions() -> Vec<Script> {
     // Sends four Initial packets, which is the limit. One more would exceed it.
     let four = |script: Script| (0..4).fold(script, |script, n| script.packet(v4(attempt(n)), New));
     let every = |script: Script, ns: u64, times: usize| {

@@ -57,7 +57,7 @@ fn ids(dcid: usize, scid: usize) -> Vec<u8> {
 }
 
 pub(super) fn rows() -> Vec<Script> {
-    [answers(), what_is_not(), versions(), with_retry(), charges()].concat()
+    [answers(), unanswered(), versions(), with_retry(), charges()].concat()
 }
 
 fn answers() -> Vec<Script> {
@@ -113,7 +113,7 @@ fn answers() -> Vec<Script> {
     ]
 }
 
-fn what_is_not() -> Vec<Script> {
+fn unanswered() -> Vec<Script> {
     vec![
         answering("a packet under 1200 bytes is not answered")
             .packet(v4(padded(&[initial().version(UNKNOWN)], 1199)), SmallVersion),

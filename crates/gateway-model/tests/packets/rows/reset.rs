@@ -58,7 +58,7 @@ fn known(len: usize) -> Packet {
 }
 
 pub(super) fn rows() -> Vec<Script> {
-    [answers(), servers(), what_is_not(), charges()].concat()
+    [answers(), servers(), unanswered(), charges()].concat()
 }
 
 fn answers() -> Vec<Script> {
@@ -171,7 +171,7 @@ fn servers() -> Vec<Script> {
     ]
 }
 
-fn what_is_not() -> Vec<Script> {
+fn unanswered() -> Vec<Script> {
     let of = |epoch| v4(short_to(&id_of(&another_ring(epoch), 1), 30));
     vec![
         dead("a packet that is not longer than its answer is not answered")

@@ -60,7 +60,7 @@ pub(super) fn proved(n: u8) -> Vec<u8> {
 }
 
 pub(super) fn rows() -> Vec<Script> {
-    [answers(), tokens(), who_is_asked(), attempts(), charges()].concat()
+    [answers(), tokens(), requirements(), attempts(), charges()].concat()
 }
 
 fn answers() -> Vec<Script> {
@@ -177,7 +177,7 @@ fn tokens() -> Vec<Script> {
     ]
 }
 
-fn who_is_asked() -> Vec<Script> {
+fn requirements() -> Vec<Script> {
     vec![
         case("by default, the service asks for no token").packet(v4(full()), New),
         case("by default, the server checks tokens").packet(v4(proved(1)), New),

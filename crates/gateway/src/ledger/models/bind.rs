@@ -40,7 +40,7 @@ fn ledger(services: &Services) -> Ledger {
 }
 
 #[test]
-fn what_is_open_moves_to_the_next_gateway() {
+fn ledger_bind_carries_open_connections_to_the_next_gateway() {
     let services = services();
     check(move || {
         let ledger = ledger(&services);
@@ -67,7 +67,7 @@ fn what_is_open_moves_to_the_next_gateway() {
 }
 
 #[test]
-fn a_connection_that_moves_meanwhile_counts_once() {
+fn ledger_bind_counts_a_migrating_connection_once() {
     let services = services();
     check(move || {
         let ledger = ledger(&services);
@@ -88,7 +88,7 @@ fn a_connection_that_moves_meanwhile_counts_once() {
 /// The next gateway has longer source prefixes. It must not count older connections, and closing
 /// them must not subtract anything from its counts.
 #[test]
-fn what_cannot_be_carried_takes_nothing_away() {
+fn ledger_bind_subtracts_nothing_that_was_not_carried() {
     let services = services();
     check(move || {
         let coarse = Arc::new(LedgerState::new(gateway(&services, 0xff)));

@@ -110,7 +110,7 @@ impl Server {
 }
 
 #[test]
-fn two_servers_never_have_one_place() {
+fn slot_is_never_shared_by_two_servers() {
     let servers = Arc::new([Server::new(), Server::new()]);
     check(move || {
         let gateway = Gateway::new();
@@ -127,7 +127,7 @@ fn two_servers_never_have_one_place() {
 /// A server that left its slot may still serve connections whose IDs contain that slot. Another
 /// server must not get the slot until the first server's process has ended.
 #[test]
-fn place_is_not_given_away_while_its_process_lives() {
+fn slot_is_kept_while_its_process_lives() {
     // This server is the machine's first process, which never ends.
     let mut drains = Server::new();
     (drains.member.pid, drains.member.start_ticks) = (1, sys::start_ticks(1).expect("it lives"));
@@ -155,7 +155,7 @@ fn place_is_not_given_away_while_its_process_lives() {
 /// Two processes clean up after the same dead server while another server takes its slot. That
 /// server may lose its slot, but its next heartbeat must repair this.
 #[test]
-fn who_is_thrown_out_by_mistake_is_back_with_its_next_heartbeat() {
+fn slot_lost_by_mistake_is_regained_at_the_next_heartbeat() {
     let (dead, server) = (Arc::new(Server::new()), Arc::new(Server::new()));
     check(move || {
         let gateway = Gateway::new();
@@ -174,7 +174,7 @@ fn who_is_thrown_out_by_mistake_is_back_with_its_next_heartbeat() {
 
 /// Clients of a dead server must get resets, unless another server has taken its slot.
 #[test]
-fn resets_end_when_a_server_comes_to_the_place() {
+fn reset_stops_when_a_server_takes_the_slot() {
     // No process has this ID, because the largest one on Linux is 4,194,304.
     let mut dead = Server::new();
     (dead.member.pid, dead.member.start_ticks) = (u32::MAX >> 1, 1);

@@ -17,7 +17,7 @@ fn entries(table: &Table) -> Vec<Entry> {
 }
 
 #[test]
-fn a_reader_sees_whole_sources() {
+fn table_reader_sees_whole_sources() {
     check(|| {
         let (table, [one, two]) = setting();
         let (held, _) = table.add(one).expect("room");
@@ -40,7 +40,7 @@ fn a_reader_sees_whole_sources() {
 }
 
 #[test]
-fn a_source_is_never_away_while_it_has_a_connection() {
+fn table_keeps_a_source_while_it_has_a_connection() {
     check(|| {
         let (table, [one, two]) = setting();
         table.add(one).expect("room");
@@ -59,7 +59,7 @@ fn a_source_is_never_away_while_it_has_a_connection() {
 }
 
 #[test]
-fn two_sources_never_share_a_slot() {
+fn table_slot_is_never_shared_by_two_sources() {
     check(|| {
         let (table, [one, two]) = setting();
         let other = Arc::clone(&table);
@@ -73,7 +73,7 @@ fn two_sources_never_share_a_slot() {
 }
 
 #[test]
-fn one_source_has_one_slot_and_none_when_all_are_closed() {
+fn table_has_one_slot_per_source_and_frees_it_at_zero() {
     check(|| {
         let (table, [one, _]) = setting();
         let other = Arc::clone(&table);
@@ -92,7 +92,7 @@ fn one_source_has_one_slot_and_none_when_all_are_closed() {
 }
 
 #[test]
-fn the_last_free_slot_goes_to_one_of_two() {
+fn table_last_free_slot_goes_to_one_thread() {
     check(|| {
         let (table, [one, two]) = setting();
         for other in &sources::<17>(table.keying())[2..] {
@@ -111,7 +111,7 @@ fn the_last_free_slot_goes_to_one_of_two() {
 /// When the XDP program stops counting a connection as an attempt in progress (docs/policy.md,
 /// "Attempts under way"), it must already see the connection as open.
 #[test]
-fn who_is_noted_as_opened_is_counted() {
+fn table_counts_a_connection_before_it_is_noted_as_opened() {
     check(|| {
         let (table, [one, _]) = setting();
         let writing = Arc::clone(&table);

@@ -33,7 +33,7 @@ impl Link {
 /// replaced at the same time. Otherwise the thread would wait forever, and loom would report a
 /// deadlock.
 #[test]
-fn no_thread_waits_at_a_connection_that_nobody_ends() {
+fn thread_wait_ends_even_if_its_connection_is_replaced() {
     check(|| {
         let watch = Arc::new(Watch::new());
         let link = Arc::new(Mutex::new(Arc::new(Link::default())));
@@ -55,7 +55,7 @@ fn no_thread_waits_at_a_connection_that_nobody_ends() {
 }
 
 #[test]
-fn a_periodic_thread_ends_when_it_is_dropped() {
+fn thread_that_is_periodic_ends_when_it_is_dropped() {
     check(|| {
         let count = Arc::new(Mutex::new(0));
         let counting = Arc::clone(&count);

@@ -133,7 +133,7 @@ mod tests {
         "network = { topology = \"simple\", link = { rate = \"1 Mb/s\", delay = \"1 ms\" } }\n";
 
     #[test]
-    fn settings_that_the_kernel_has_for_a_host_are_the_same_for_all_flows() {
+    fn tcp_settings_of_a_host_must_be_equal_in_all_flows() {
         let flow = |name: &str, options: &str| {
             format!(
                 "[[flow]]\nname = \"{name}\"\nprotocol = \"tcp\"\nsize = \"1 MB\"\ntcp = {{ {options} }}\n"
@@ -148,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn applications_are_refused() {
+    fn application_of_a_flow_is_refused() {
         let flows = "[[flow]]\nsize = \"1 MB\"\n[[flow]]\nname = \"many\"\napplication = \"streams\"\n\
                      streams = { count = 2, size = \"1 KB\" }\n";
         assert_eq!(keys(&format!("{NETWORK}{flows}")), ["flow[2].application"]);
     }
 
     #[test]
-    fn more_hosts_than_a_lab_has_are_refused() {
+    fn hosts_beyond_the_limit_of_a_lab_are_refused() {
         let flows = |pairs: usize| {
             format!(
                 "[network]\ntopology = \"dumbbell\"\npairs = {pairs}\nlink = {{ rate = \"1 Mb/s\", delay = \"1 ms\" }}\n\

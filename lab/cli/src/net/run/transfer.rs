@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_is_what_is_expected() {
+    fn transfer_receives_what_it_sends() {
         let size = 3 * CHUNK as u64 + 7;
         let transfer = Transfer::new(Some(size), Arc::default());
         let mut sent = 0;
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_bytes_are_a_failure() {
+    fn transfer_fails_on_wrong_bytes() {
         let transfer = Transfer::new(None, Arc::default());
         assert!(!transfer.receive(&[0, 1, 2]) && transfer.failure().is_none());
         assert!(!transfer.receive(&[4]) && transfer.is_over());

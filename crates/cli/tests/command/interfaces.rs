@@ -87,7 +87,7 @@ fn interface_that_moves_is_reported_and_attached_when_it_comes_back() {
 }
 
 #[test]
-fn interface_that_is_no_longer_configured_is_not_said_to_be_well() {
+fn interface_that_is_no_longer_configured_is_not_reported_as_well() {
     let Some(lab) = lab("cli-unasked", 1) else { return };
     let daemon = Daemon::new("unasked");
     daemon.configure("", "interfaces = [\"eth0\", \"nosuch0\"]\nwait = true", "");
@@ -364,7 +364,7 @@ fn listed(out: Out) -> Vec<String> {
 }
 
 #[test]
-fn discovery_is_of_this_network_namespace() {
+fn discovery_is_limited_to_this_network_namespace() {
     let Some(lab) = lab("cli-apart", 2) else { return };
     let (server, first, second) = (lab.server(), lab.client(0), lab.client(1));
     let (name, other) = (unique("apart"), unique("apart-other"));

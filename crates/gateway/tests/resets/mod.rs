@@ -39,7 +39,7 @@ impl Client {
         Client { frame: udp(from.parse().unwrap(), to.parse().unwrap(), &payload) }
     }
 
-    fn is_told(&self, gateway: &Gateway) -> bool {
+    fn gets_reset(&self, gateway: &Gateway) -> bool {
         let run = gateway.test_run(&self.frame, None).unwrap();
         assert!(matches!(run.action, Action::Pass | Action::Answer), "{run:?}");
         run.action == Action::Answer
@@ -110,31 +110,31 @@ fn kill(gateway: &Gateway, server: &Child) {
 }
 
 #[test]
-fn who_left_and_lives_holds_back_resets_until_it_ends() {
+fn reset_waits_until_a_server_that_left_has_ended() {
     in_namespace(|| {
         let config = resetting("left");
         let gateway = Gateway::load(&config, equic_gateway::ObjectSource::Embedded).unwrap();
         let (client, control) = (Client::of(&gateway), gateway.control());
-        assert!(!client.is_told(&gateway), "nobody has died yet");
+        assert!(!client.gets_reset(&gateway), "nobody has died yet");
         let left = leaver(&config, control);
         let dies = server(&config);
         control.sweep().unwrap();
-        assert!(!client.is_told(&gateway), "one has a place");
+        assert!(!client.gets_reset(&gateway), "one has a place");
 
         kill(&gateway, &dies);
         for _ in 0..3 {
             control.sweep().unwrap();
-            assert!(!client.is_told(&gateway), "the one that left may serve still");
+            assert!(!client.gets_reset(&gateway), "the one that left may serve still");
         }
         left.kill();
         control.sweep().unwrap();
-        assert!(client.is_told(&gateway), "now all are dead");
+        assert!(client.gets_reset(&gateway), "now all are dead");
 
         // As soon as another server joins, the gateway must send no more resets.
         let next = server(&config);
-        assert!(!client.is_told(&gateway));
+        assert!(!client.gets_reset(&gateway));
         next.kill();
-        await_that("it is dead, too", || client.is_told(&gateway));
+        await_that("it is dead, too", || client.gets_reset(&gateway));
         let counters = control.counters().unwrap();
         let sent = counters.iter().find(|row| row.reason == Reason::ResetSent);
         assert!(sent.is_some_and(|row| row.packets >= 2), "{counters:?}");
@@ -142,7 +142,7 @@ fn who_left_and_lives_holds_back_resets_until_it_ends() {
 }
 
 #[test]
-fn resets_are_for_places_of_dead_servers() {
+fn reset_is_sent_only_for_slots_of_dead_servers() {
     in_namespace(|| {
         let config = resetting("places");
         let gateway = Gateway::load(&config, equic_gateway::ObjectSource::Embedded).unwrap();
@@ -151,27 +151,27 @@ fn resets_are_for_places_of_dead_servers() {
         let [first, second, third] = [0, 1, 2].map(|place| Client::at(&gateway, place));
         let dies = server(&config);
         kill(&gateway, &dies);
-        assert!(second.is_told(&gateway), "one of several servers has died");
-        assert!(!first.is_told(&gateway), "this one lives");
-        assert!(!third.is_told(&gateway), "nobody had that place");
+        assert!(second.gets_reset(&gateway), "one of several servers has died");
+        assert!(!first.gets_reset(&gateway), "this one lives");
+        assert!(!third.gets_reset(&gateway), "nobody had that place");
 
         // The connection IDs of this server do not contain its slot, so they may look like those of
         // any slot.
         let stranger = Child::start("stranger", &config.gateway.name);
         stranger.ready();
         for _ in 0..3 {
-            assert!(!second.is_told(&gateway), "a server lives that may have made any ID");
+            assert!(!second.gets_reset(&gateway), "a server lives that may have made any ID");
             control.sweep().unwrap();
         }
         kill(&gateway, &stranger);
-        assert!(second.is_told(&gateway));
+        assert!(second.gets_reset(&gateway));
         kill(&gateway, &lives);
-        assert!(first.is_told(&gateway) && second.is_told(&gateway));
+        assert!(first.gets_reset(&gateway) && second.gets_reset(&gateway));
     });
 }
 
 #[test]
-fn resets_wait_for_a_server_that_came_and_left_between_two_looks() {
+fn reset_waits_for_a_server_that_came_and_left_between_sweeps() {
     in_namespace(|| {
         let config = resetting("unseen");
         let options = LoadOptions { unswept: true, ..LoadOptions::default() };
@@ -190,24 +190,24 @@ fn resets_wait_for_a_server_that_came_and_left_between_two_looks() {
         dies.kill();
         await_that("its place is free", || control.sweep().unwrap().ledgers > 0);
         control.sweep().unwrap();
-        assert!(!client.is_told(&gateway), "it may have made the ID");
+        assert!(!client.gets_reset(&gateway), "it may have made the ID");
         left.kill();
         control.sweep().unwrap();
-        assert!(client.is_told(&gateway));
+        assert!(client.gets_reset(&gateway));
     });
 }
 
 #[test]
-fn who_takes_a_pinned_gateway_over_believes_who_was_gone() {
+fn reset_continues_after_a_takeover() {
     in_namespace(|| {
         let fs = BpfFs::mount();
         let config = resetting("gone");
         let (first, _) = load(&config, &fs.dir()).unwrap();
         let client = Client::of(&first);
         let dies = server(&config);
-        assert!(!client.is_told(&first));
+        assert!(!client.gets_reset(&first));
         dies.kill();
-        await_that("it is known to be dead", || client.is_told(&first));
+        await_that("it is known to be dead", || client.gets_reset(&first));
 
         drop(first);
         let (second, taken) = load(&config, &fs.dir()).unwrap();
@@ -215,7 +215,7 @@ fn who_takes_a_pinned_gateway_over_believes_who_was_gone() {
         for _ in 0..3 {
             second.control().sweep().unwrap();
             assert!(
-                client.is_told(&second),
+                client.gets_reset(&second),
                 "this process has seen nobody, and believes the other"
             );
         }
@@ -223,7 +223,7 @@ fn who_takes_a_pinned_gateway_over_believes_who_was_gone() {
 }
 
 #[test]
-fn what_the_process_before_could_not_tell_is_not_gone() {
+fn reset_stays_off_after_a_takeover_if_a_server_is_unknown() {
     in_namespace(|| {
         let fs = BpfFs::mount();
         let config = resetting("unsure");
@@ -232,7 +232,7 @@ fn what_the_process_before_could_not_tell_is_not_gone() {
         let left = leaver(&config, first.control());
         let dies = server(&config);
         kill(&first, &dies);
-        assert!(!client.is_told(&first));
+        assert!(!client.gets_reset(&first));
 
         drop(first);
         let (second, taken) = load(&config, &fs.dir()).unwrap();
@@ -241,9 +241,9 @@ fn what_the_process_before_could_not_tell_is_not_gone() {
         // assume that the server is alive.
         let dies = server(&config);
         kill(&second, &dies);
-        assert!(!client.is_told(&second));
+        assert!(!client.gets_reset(&second));
         left.kill();
         second.control().sweep().unwrap();
-        assert!(!client.is_told(&second), "nobody can tell");
+        assert!(!client.gets_reset(&second), "nobody can tell");
     });
 }

@@ -56,7 +56,7 @@ impl<'a> Clients<'a> {
 
 /// Waits until at least one client of each kind has started and ended after this call. With such a
 /// call between two changes of the gateway, no handshake overlaps with more than two changes.
-fn let_them_come(clients: &[Clients]) {
+fn await_clients(clients: &[Clients]) {
     let before: Vec<u64> = clients.iter().map(Clients::served).collect();
     eventually("clients of all kinds are served", || {
         let mut all = clients.iter().zip(&before);
@@ -65,7 +65,7 @@ fn let_them_come(clients: &[Clients]) {
 }
 
 #[test]
-fn no_honest_handshake_is_lost_while_gateways_die_and_keys_change() {
+fn honest_handshakes_succeed_while_gateways_die_and_keys_change() {
     let Some(stage) = TestStage::new("honest", 2) else { return };
     let fs = BpfFs::mount();
     let folder = tempfile::tempdir().expect("a directory");
@@ -107,14 +107,14 @@ fn no_honest_handshake_is_lost_while_gateways_die_and_keys_change() {
             // connect in between.
             for _ in 0..2 {
                 control.rotate_keys().expect("keys");
-                let_them_come(&clients);
+                await_clients(&clients);
             }
         };
-        let_them_come(&clients);
+        await_clients(&clients);
         for round in 0..ROUNDS {
             gateway.signal(Signal::SIGKILL);
             gateway.wait();
-            let_them_come(&clients);
+            await_clients(&clients);
             // The gateway's process is dead. The XDP program must continue with its keys, and
             // accept new ones.
             rotate();
@@ -125,7 +125,7 @@ fn no_honest_handshake_is_lost_while_gateways_die_and_keys_change() {
             assert_eq!(taken["owner"]["pid"], gateway.pid(), "{ready}");
             assert_eq!((&taken["servers"], &taken["replaced"]), (&1.into(), &true.into()));
             gateway = next;
-            let_them_come(&clients);
+            await_clients(&clients);
             rotate();
         }
         drop(ended);

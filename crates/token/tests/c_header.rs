@@ -240,7 +240,7 @@ fn seeded() -> StdRng {
 }
 
 #[test]
-fn both_hold_the_vectors() {
+fn c_header_agrees_on_the_test_vectors() {
     let path = Path::new(FOLDER).join("tests/data/vectors.txt");
     let said = run(Command::new(program()).arg("vectors").arg(&path));
     let text = std::fs::read_to_string(path).unwrap();
@@ -306,7 +306,7 @@ fn holds(line: &str) {
 }
 
 #[test]
-fn any_input_has_the_same_answer_in_c() {
+fn c_header_agrees_on_any_input() {
     let mut rng = seeded();
     let mut requests = Vec::new();
     for _ in 0..5000 {
@@ -320,7 +320,7 @@ fn any_input_has_the_same_answer_in_c() {
 }
 
 #[test]
-fn a_token_with_any_byte_changed_has_the_same_answer_in_c() {
+fn c_header_agrees_on_tokens_with_any_byte_changed() {
     let mut rng = seeded();
     let mut requests = Vec::new();
     for _ in 0..200 {
@@ -353,7 +353,7 @@ fn a_token_with_any_byte_changed_has_the_same_answer_in_c() {
 }
 
 #[test]
-fn an_id_with_any_byte_changed_has_the_same_answer_in_c() {
+fn c_header_agrees_on_ids_with_any_byte_changed() {
     let mut rng = seeded();
     let formats: Vec<(u8, u8)> = (8..=20)
         .flat_map(|len| (0..=8).map(move |server| (len, server)))
@@ -387,7 +387,7 @@ fn an_id_with_any_byte_changed_has_the_same_answer_in_c() {
 /// Compiles proof.h with the flags of the gateway's program. Stack frames must not exceed the limit
 /// of Linux 6.1 for a global function.
 #[test]
-fn it_compiles_for_bpf() {
+fn c_header_compiles_for_bpf() {
     let named = std::env::var("CLANG").ok();
     let known = (16..=30).rev().map(|version| format!("clang-{version}"));
     let there = |clang: &String| Command::new(clang).arg("--version").output().is_ok();

@@ -14,7 +14,7 @@ use support::{Initial, SERVER_V4, await_that, config, in_namespace, udp};
 const NO_TIME: Duration = Duration::ZERO;
 
 #[test]
-fn samples_say_what_sources_says() {
+fn samples_match_the_list_of_sources() {
     in_namespace(|| {
         let mut config = config("samples");
         config.services[0].max_connections = 5;
@@ -61,7 +61,7 @@ fn samples_say_what_sources_says() {
 }
 
 #[test]
-fn the_longest_entry_that_holds_decides() {
+fn list_lookup_returns_the_longest_valid_entry() {
     in_namespace(|| {
         let gateway = Gateway::load(&config("listed"), ObjectSource::Embedded).unwrap();
         let control = gateway.control();
@@ -91,7 +91,7 @@ fn the_longest_entry_that_holds_decides() {
 }
 
 #[test]
-fn many_look_on_and_the_reader_misses_nothing() {
+fn event_observers_take_no_event_from_the_reader() {
     const DROPS: usize = 50;
     in_namespace(|| {
         let mut config = config("observed");
@@ -133,7 +133,7 @@ fn many_look_on_and_the_reader_misses_nothing() {
 }
 
 #[test]
-fn where_nobody_reads_the_ring_does_not_stay_full() {
+fn event_ring_without_a_reader_does_not_stay_full() {
     in_namespace(|| {
         let mut config = config("unread");
         config.gateway.events = "1000000/s".parse().unwrap();
@@ -175,7 +175,7 @@ fn dropping(what: &str) -> Gateway {
 }
 
 #[test]
-fn dropped_packets_are_copied_while_somebody_captures() {
+fn capture_copies_dropped_packets_while_it_is_open() {
     in_namespace(|| {
         let gateway = dropping("captured");
         let control = gateway.control();
@@ -231,7 +231,7 @@ fn dropped_packets_are_copied_while_somebody_captures() {
 }
 
 #[test]
-fn a_flood_costs_no_more_copies_than_the_rate_allows() {
+fn capture_of_a_flood_is_limited_by_the_rate() {
     in_namespace(|| {
         let gateway = dropping("sampled");
         let control = gateway.control();
@@ -269,7 +269,7 @@ fn monotonic() -> Duration {
 /// A process that was killed cannot end its capture, so the XDP program must stop copying when the
 /// lease expires.
 #[test]
-fn nothing_is_copied_for_a_capture_that_gives_no_sign() {
+fn capture_stops_when_its_lease_expires() {
     in_namespace(|| {
         let gateway = dropping("silent");
         let start = monotonic();

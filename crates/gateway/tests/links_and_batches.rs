@@ -37,7 +37,7 @@ fn await_datagrams(socket: &UdpSocket, count: usize) {
 }
 
 fn gateway(change: impl FnOnce(&mut Config)) -> Gateway {
-    let mut config = config("arrivals");
+    let mut config = config("links");
     change(&mut config);
     Gateway::load(&config, ObjectSource::Embedded).expect("it is loaded")
 }
@@ -78,7 +78,7 @@ fn packet(port: u16) -> Vec<u8> {
 }
 
 #[test]
-fn interfaces_without_an_ethernet_header_are_protected() {
+fn link_without_an_ethernet_header_is_protected() {
     in_namespace(|| {
         let mut wire = tun("tun0", "10.8.0.1/24");
         let (server, other) =
@@ -158,7 +158,7 @@ fn initial(number: u8) -> Vec<u8> {
 }
 
 #[test]
-fn datagrams_of_a_batch_are_judged_each() {
+fn batch_datagrams_are_judged_one_by_one() {
     in_namespace(|| {
         ip(&["addr", "add", "10.9.0.1/24", "dev", "veth0"]);
         let server = bind(&format!("10.9.0.1:{SERVICE_PORT}"));
@@ -184,7 +184,7 @@ fn datagrams_of_a_batch_are_judged_each() {
 }
 
 #[test]
-fn an_initial_does_not_hide_in_a_batch() {
+fn batch_cannot_hide_an_initial() {
     in_namespace(|| {
         ip(&["addr", "add", "10.9.0.1/24", "dev", "veth0"]);
         let server = bind(&format!("10.9.0.1:{SERVICE_PORT}"));
@@ -202,7 +202,7 @@ fn an_initial_does_not_hide_in_a_batch() {
 }
 
 #[test]
-fn interfaces_of_other_link_types_are_refused() {
+fn link_of_an_unsupported_type_is_refused() {
     in_namespace(|| {
         let file = tun("tun0", "10.8.0.1/24");
         ip(&["link", "set", "tun0", "down"]);

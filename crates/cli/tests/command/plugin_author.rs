@@ -19,7 +19,7 @@ fn within(folder: &Path, args: &[&str]) -> Out {
 }
 
 #[test]
-fn new_plugin_in_an_empty_folder() {
+fn plugin_new_accepts_an_empty_folder() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path().join("seldom");
     std::fs::create_dir(&here).unwrap();
@@ -43,7 +43,7 @@ fn new_plugin_in_an_empty_folder() {
 }
 
 #[test]
-fn new_plugin_changes_no_file() {
+fn plugin_new_overwrites_no_file() {
     let folder = tempfile::tempdir().unwrap();
     for kept in ["plugin.toml", "equic_plugin.h", "mine.c"] {
         let here = folder.path().join(kept.replace('.', "-"));
@@ -87,7 +87,7 @@ fn manifest_errors_have_line_and_column() {
 }
 
 #[test]
-fn check_names_what_is_not_declared() {
+fn build_names_what_is_not_declared() {
     let refused = |change: &dyn Fn(&str) -> String, wanted: &[&str]| {
         let out = built(change);
         let named = wanted.iter().all(|words| out.stderr.contains(words));
@@ -184,7 +184,7 @@ fn check_warns_of_the_default_limits() {
 
 /// The tables that the command prints must be those that manifests are checked against.
 #[test]
-fn operations_lists_the_transports_tables() {
+fn operations_list_the_tables_of_the_transport() {
     use equic_transport::operation::{Field, Operation};
     let all = equic(&["plugin", "operations", "--json"]).json();
     assert_eq!(all["schema"], "equic.plugin.operations/1");
@@ -214,7 +214,7 @@ fn operations_lists_the_transports_tables() {
 /// Tests the SDK's memory functions for both instruction sets. They are compiled in two ways: by
 /// `plugin build`, and with the command in the SDK's header.
 #[test]
-fn sdk_has_functions_of_memory() {
+fn sdk_memory_functions_work() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path().join("memory");
     equic(&["plugin", "new", text(&here)]).ok();

@@ -72,7 +72,7 @@ fn opening(number: u32) -> Vec<u8> {
 }
 
 #[test]
-fn long_lists_take_no_more_system_calls_to_look_at() {
+fn system_calls_do_not_depend_on_list_and_table_sizes() {
     if !Uid::effective().is_root() {
         assert!(!common::ci::in_ci(), "SKIPPED: a gateway needs root");
         eprintln!("*** SKIPPED: a gateway needs root ***");
@@ -108,10 +108,10 @@ fn long_lists_take_no_more_system_calls_to_look_at() {
         second["bpf"].calls - first["bpf"].calls
     };
     assert!(counter.read().unwrap()["bpf"].calls - before > 3 * own + 20);
-    a_copy_asks_for_what_a_packet_is_about(&gateway, &counter);
+    check_calls_of_a_snapshot(&gateway, &counter);
 }
 
-fn a_copy_asks_for_what_a_packet_is_about(gateway: &Gateway, counter: &SyscallCounter) {
+fn check_calls_of_a_snapshot(gateway: &Gateway, counter: &SyscallCounter) {
     let ask = |frame: &[u8]| {
         calls_of(counter, || {
             let copy = gateway.control().snapshot(ObjectSource::Embedded).unwrap();

@@ -109,7 +109,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equic-token",
             "equic-transport",
             "equic-wire",
-            // Only for tests. `the_product_needs_nothing_of_the_laboratory` checks that.
+            // Only for tests. `dependencies_of_the_product_exclude_the_laboratory` checks that.
             "equic-bench",
             "equic-lab",
             "equic-load",
@@ -176,7 +176,7 @@ fn inner_dependencies(packages: &[Value]) -> impl Iterator<Item = (&str, &str, &
 }
 
 #[test]
-fn nothing_points_back() {
+fn dependencies_never_point_to_an_outer_layer() {
     let packages = packages();
     let allowed: BTreeMap<&str, &[&str]> = ALLOWED.iter().copied().collect();
     for package in &packages {
@@ -215,7 +215,7 @@ const LABORATORY: &[&str] = &[
 /// The program that operators run contains no floods, no other QUIC stacks, no plots and no
 /// experiments.
 #[test]
-fn the_product_needs_nothing_of_the_laboratory() {
+fn dependencies_of_the_product_exclude_the_laboratory() {
     // First, check the manifests: from which crates of the workspace `equic` and its libraries are
     // built.
     let packages = packages();
@@ -273,7 +273,7 @@ fn tree(args: &[&str]) -> BTreeSet<String> {
 /// library, QUIC over tokio and HTTP/3 must not contain code for them, whatever features are
 /// enabled and on any system.
 #[test]
-fn nothing_that_is_shipped_can_do_without_protection() {
+fn null_crypto_is_in_no_shipped_program() {
     let shipped = |args: &[&str]| tree(&[args, &["--edges", "no-dev"]].concat());
     let has_it = |tree: &BTreeSet<String>| tree.iter().any(|line| line.contains("null-crypto"));
     for package in ["equic-cli", "equic-lab-cli", "libequic", "equic-quic", "equic-http3"] {
@@ -304,7 +304,7 @@ fn nothing_that_is_shipped_can_do_without_protection() {
 /// A crate that does not encrypt must not depend on a cryptography provider. Simulations include
 /// one only for scenarios with TLS.
 #[test]
-fn simulations_without_protection_have_no_crypto_provider() {
+fn crypto_provider_is_absent_in_simulations_without_tls() {
     let has_one = |package: &str, features: &str| {
         let tree = tree(&["--package", package, "--features", features, "--edges", "normal,build"]);
         assert!(tree.iter().any(|line| line.starts_with("rustls v")), "{tree:#?}");
@@ -321,7 +321,7 @@ fn simulations_without_protection_have_no_crypto_provider() {
 /// A program must contain only one cryptography provider. If there are several, code that uses the
 /// default provider fails, or picks one of them at run time.
 #[test]
-fn a_program_has_one_crypto_provider() {
+fn crypto_provider_of_a_program_is_unique() {
     let providers = |args: &[&str]| -> Vec<&'static str> {
         let tree = tree(&[args, &["--edges", "no-dev"]].concat());
         let has = |name: &&str| tree.iter().any(|line| line.starts_with(&format!("{name} v")));
@@ -341,7 +341,7 @@ fn a_program_has_one_crypto_provider() {
 /// versions of dependencies as the main workspace, so that shared crates are compiled only once and
 /// get the same updates.
 #[test]
-fn the_simulator_has_the_versions_that_all_have() {
+fn dependencies_of_the_simulator_have_the_same_versions() {
     let packages = |file: &str| -> BTreeSet<(String, String)> {
         let text = std::fs::read_to_string(format!("{ROOT}/{file}")).expect("it is there");
         let value = |line: Option<&str>, key: &str| {
@@ -377,7 +377,7 @@ fn the_simulator_has_the_versions_that_all_have() {
 /// (docs/decisions/0065-boringssl-for-packets.md). Crates include it only with the feature
 /// `boringssl`. Crates that need no cryptography have no provider.
 #[test]
-fn what_is_shipped_has_one_crypto_provider() {
+fn crypto_provider_of_shipped_programs_is_aws_lc() {
     let providers = |args: &[&str]| -> Vec<String> {
         let known =
             ["aws-lc-rs", "boring", "boring-sys", "graviola", "openssl", "openssl-sys", "ring"];
@@ -404,7 +404,7 @@ fn what_is_shipped_has_one_crypto_provider() {
 /// Support for PNG files takes a fifth of the compile time, so only shipped programs may include
 /// it.
 #[test]
-fn plots_are_svg_files_unless_png_is_asked_for() {
+fn features_include_png_only_if_it_is_requested() {
     let has_png = |args: &[&str]| tree(args).iter().any(|line| line.starts_with("resvg v"));
     assert!(has_png(&["--workspace", "--features", SHIPPED]));
     assert!(!has_png(&["--workspace"]));
@@ -432,7 +432,7 @@ fn calls_of_cargo() -> Vec<(String, String)> {
 /// Every build of the workspace must use the same features. Otherwise, most of it would be compiled
 /// a second time.
 #[test]
-fn scripts_build_the_workspace_with_the_same_features() {
+fn features_are_the_same_in_every_workspace_build() {
     let calls = calls_of_cargo();
     let whole = calls.iter().filter(|(_, line)| line.contains("--workspace"));
     let whole: Vec<_> = whole.filter(|(_, line)| !line.trim_start().starts_with('#')).collect();
@@ -446,7 +446,7 @@ fn scripts_build_the_workspace_with_the_same_features() {
 /// `make demo` must compile only the crates that the demo needs: no other QUIC stacks, no
 /// benchmarks, no second cryptography library, no PNG files.
 #[test]
-fn the_demo_compiles_what_it_runs() {
+fn dependencies_of_the_demo_are_only_those_it_needs() {
     let calls = calls_of_cargo();
     let demo = calls.iter().find(|(_, line)| line.contains("--profile demo"));
     let (_, line) = demo.expect("the Makefile builds the demo");
@@ -480,7 +480,7 @@ fn the_demo_compiles_what_it_runs() {
 /// compile everything that depends on these crates again. This takes minutes, and the tests would
 /// run against another build than the shipped one.
 #[test]
-fn what_is_tested_is_compiled_as_what_is_shipped() {
+fn features_of_tests_are_those_of_shipped_programs() {
     let build = tree(&["--workspace", "--features", SHIPPED, "--edges", "normal,build"]);
     let tests = tree(&["--workspace", "--features", SHIPPED, "--edges", "normal,build,dev"]);
     let twice: Vec<&String> = build.difference(&tests).collect();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use super::book::pages;
+use super::doc_toml::pages;
 use crate::common::{EQUIC, EQUIC_LAB, ROOT, finish};
 
 /// Returns the commands of a page, each with its line number: the lines of indented blocks, and the
@@ -73,7 +73,7 @@ fn accepted(program: impl AsRef<std::ffi::OsStr>, words: &[String]) -> Result<()
 }
 
 #[test]
-fn every_command_of_the_documentation_is_accepted() {
+fn commands_of_the_documentation_are_accepted() {
     let makefile = ["Makefile", "packaging/install.mk"]
         .map(|file| std::fs::read_to_string(Path::new(ROOT).join(file)).unwrap())
         .concat();
@@ -121,7 +121,7 @@ fn every_command_of_the_documentation_is_accepted() {
 }
 
 #[test]
-fn a_command_with_a_mistake_is_found() {
+fn commands_with_a_mistake_are_rejected() {
     let of = |line: &str| words(line)[1..].to_vec();
     assert_eq!(of("equic gateway set a=1 \"b=2 3\"   # why"), ["gateway", "set", "a=1", "b=2 3"]);
     assert_eq!(of("equic get URL > file"), ["get", "URL"]);

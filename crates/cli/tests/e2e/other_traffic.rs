@@ -156,8 +156,8 @@ fn neighbour(host: &Namespace, address: IpAddr) -> Option<Value> {
 }
 
 #[test]
-fn nothing_but_the_service_is_touched() {
-    let Some(stage) = TestStage::new("bystander", 2) else { return };
+fn other_traffic_is_not_affected() {
+    let Some(stage) = TestStage::new("other", 2) else { return };
     let _turn = attack::turn();
     // Use the strictest limits that exist.
     let limits = ["-o", "policy=strict", "--max-connections", "1", "--packets-per-source", "50/s"];

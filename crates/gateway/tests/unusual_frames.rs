@@ -180,13 +180,13 @@ fn names(network: &Network, frames: &[(&'static str, Vec<u8>)]) -> Vec<&'static 
 
 fn denying_everybody() -> Config {
     let mut config = Config::for_port(SERVICE_PORT);
-    config.gateway.name = unique("delivered");
+    config.gateway.name = unique("unusual");
     config.deny = ["0.0.0.0/0", "::/0"].map(|text| parse_prefix(text).expect("a prefix")).to_vec();
     config
 }
 
 #[test]
-fn nothing_that_linux_would_deliver_gets_around_the_lists() {
+fn deny_list_cannot_be_evaded_by_unusual_frames() {
     in_namespace(|| {
         let network = Network::new();
         let (deep, odd) = (deep(), odd());

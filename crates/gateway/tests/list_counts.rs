@@ -33,7 +33,7 @@ fn walked(control: &Control) -> ListCounts {
 }
 
 #[test]
-fn every_way_to_change_a_list_is_counted_and_told() {
+fn list_counts_follow_every_way_to_change_a_list() {
     in_namespace(|| {
         let mut config = config("numbers");
         config.deny = vec![net("198.51.100.0/24"), net("2001:db8::/32")];
@@ -101,7 +101,7 @@ fn every_way_to_change_a_list_is_counted_and_told() {
 }
 
 #[test]
-fn many_changes_are_told_as_numbers() {
+fn list_changes_that_are_many_are_reported_as_numbers() {
     in_namespace(|| {
         let gateway = Gateway::load(&config("many-told"), ObjectSource::Embedded).unwrap();
         let control = gateway.control();
@@ -118,7 +118,7 @@ fn many_changes_are_told_as_numbers() {
 /// Several processes change the same entry at the same time. After that, the owner must count
 /// again.
 #[test]
-fn numbers_are_right_after_changes_at_the_same_moment() {
+fn list_counts_are_exact_after_concurrent_changes() {
     in_namespace(|| {
         let config = config("at-once");
         let gateway = Gateway::load(&config, ObjectSource::Embedded).unwrap();
@@ -150,7 +150,7 @@ fn numbers_are_right_after_changes_at_the_same_moment() {
 /// A copy for trying out packets must read the gateway's lists, but must not be able to change
 /// them.
 #[test]
-fn a_copy_reads_the_lists_and_cannot_change_them() {
+fn list_is_read_only_in_a_snapshot() {
     in_namespace(|| {
         let gateway = Gateway::load(&config("shared"), ObjectSource::Embedded).unwrap();
         let control = gateway.control();
@@ -172,7 +172,7 @@ fn a_copy_reads_the_lists_and_cannot_change_them() {
 /// entry expires. As documented, an expired entry has no effect and is not shown, but is counted
 /// until the sweep.
 #[test]
-fn an_expired_entry_is_counted_until_it_is_swept() {
+fn list_entry_that_expired_is_counted_until_the_sweep() {
     in_namespace(|| {
         let options = LoadOptions { test_clock: true, unswept: true, ..LoadOptions::default() };
         let config = config("expired");

@@ -24,7 +24,7 @@ const MOVED: [(&[&str], &str); 15] = [
 ];
 
 #[test]
-fn an_old_name_says_the_new_one() {
+fn old_name_prints_the_new_one() {
     let known: Vec<String> = commands(EQUIC_LAB).iter().map(|path| path.join(" ")).collect();
     for (old, new) in MOVED {
         let out = equic(old);
@@ -35,7 +35,7 @@ fn an_old_name_says_the_new_one() {
 }
 
 #[test]
-fn the_package_is_named_where_the_laboratory_is_not_installed() {
+fn old_name_prints_the_package_if_equic_lab_is_missing() {
     let [own, path] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let alone = own.path().join("equic");
     // Copy the program, because a link would be followed. Let another process copy it: while this
@@ -62,7 +62,7 @@ fn the_package_is_named_where_the_laboratory_is_not_installed() {
 
 /// Other usage errors must be reported as usual.
 #[test]
-fn no_other_command_has_moved() {
+fn old_name_is_not_found_in_other_usage_errors() {
     for args in [&["benchmark"][..], &["plugin", "bench-it"], &["gateway", "demo"]] {
         let out = equic(args);
         assert_eq!(out.code, Some(2), "{out:?}");

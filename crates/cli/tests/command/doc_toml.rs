@@ -145,7 +145,7 @@ fn files(folder: &Path) {
 }
 
 #[test]
-fn every_toml_block_of_the_documentation_can_be_read() {
+fn toml_blocks_of_the_documentation_can_be_read() {
     let folder = tempfile::tempdir().unwrap();
     files(folder.path());
     let (mut seen, mut wrong) = (Vec::new(), Vec::new());
@@ -171,7 +171,7 @@ fn every_toml_block_of_the_documentation_can_be_read() {
 }
 
 #[test]
-fn a_block_with_a_mistake_is_found() {
+fn toml_block_with_a_mistake_is_rejected() {
     let folder = Path::new("");
     for (kind, text) in [
         (Kind::Gateway, "[ban]\ntime = 3\n"),
