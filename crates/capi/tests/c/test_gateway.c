@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <grp.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,13 +23,16 @@ struct opened {
 
 static struct opened open_with(uint32_t limit)
 {
+	char most[64];
+	const char *settings[] = {most, "new_per_source=500/s", "retry_hold=45s", NULL};
 	struct opened opened;
 	equic_options options;
 
 	CHECK_OK(equic_options_init(&options, sizeof(options)));
 	options.name = "c-test";
 	options.service = "web";
-	options.max_connections = limit;
+	snprintf(most, sizeof(most), "max_connections=%" PRIu32, limit);
+	options.settings = settings;
 	CHECK_OK(equic_gateway_open(&options, &opened.gateway));
 	CHECK_OK(equic_gateway_service(opened.gateway, NULL, &opened.service));
 	return opened;
@@ -696,6 +700,23 @@ static void quota_example(void)
 	CHECK_INT(program_on("eth0", NULL), 0);
 }
 
+/* Reads the settings with the command `equic gateway status`, as an operator would. */
+static void settings_reach_the_kernel(void)
+{
+	struct opened opened = open_with(7);
+	FILE *output =
+		popen("\"$EQUIC_TEST_LIBRARY/equic\" gateway status --json --gateway c-test", "r");
+	char text[4096];
+
+	CHECK(output);
+	text[fread(text, 1, sizeof(text) - 1, output)] = 0;
+	CHECK_HAS(text, "\"max_connections\": 7,");
+	CHECK_HAS(text, "\"new_per_source\": \"500/s\",");
+	CHECK_HAS(text, "\"retry_hold\": \"45s\",");
+	pclose(output);
+	close_all(opened);
+}
+
 /* The command `equic gateway run --socket` is not tested here, only the library's errors without
  * it. */
 static void no_gateway_at_the_socket(void)
@@ -958,6 +979,7 @@ static const struct test TESTS[] = {
 	{"ids_are_the_gateway_s", ids_are_the_gateway_s, true},
 	{"wrong_objects", wrong_objects, true},
 	{"quota_example", quota_example, true},
+	{"settings_reach_the_kernel", settings_reach_the_kernel, true},
 	{"no_gateway_at_the_socket", no_gateway_at_the_socket, false},
 	{"a_server_without_privileges", a_server_without_privileges, true},
 };
