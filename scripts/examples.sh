@@ -34,6 +34,8 @@ export CGO_LDFLAGS="-Wl,-rpath,$prefix/lib"
 CGO_CFLAGS="-g -O2 -DEQUIC_HEADERS=0x$(cat "$prefix"/include/equic*.h | sha256sum | cut -c 1-16)"
 export CGO_CFLAGS
 export EQUIC_LIBRARY=$prefix/lib/libequic.so
+EQUIC_COMMAND=$(realpath "${CARGO_TARGET_DIR:-target}/$folder/equic")
+export EQUIC_COMMAND
 # Runs a command with the variable that lets pkg-config find libequic. The variable is not set for
 # the whole script, because AWS-LC's build script reads it: cargo would compile AWS-LC and
 # everything based on it again.

@@ -30,24 +30,16 @@ enum equic_error equic_go_notify(const equic_gateway *gateway, uintptr_t tell);
 import "C"
 
 import (
+	"fmt"
 	"log/slog"
+	"maps"
 	"runtime"
 	"runtime/cgo"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 	"unsafe"
-)
-
-// Policy is what happens to a source that holds as many connections as its limit.
-type Policy int
-
-const (
-	// PolicyNew drops packets that would open another connection. Open connections continue.
-	PolicyNew Policy = C.EQUIC_POLICY_NEW
-	// PolicyStrict drops every packet of a source with more connections than its limit.
-	PolicyStrict Policy = C.EQUIC_POLICY_STRICT
-	// PolicyUnderway is like PolicyNew, but handshakes in progress count, too.
-	PolicyUnderway Policy = C.EQUIC_POLICY_UNDERWAY
 )
 
 // Mode is how the program is attached to an interface.
@@ -63,8 +55,7 @@ const (
 )
 
 // Options are the options of [Open], which creates a gateway with one service. The zero value
-// protects UDP port 443 on every address and limits nothing. Rates are written as in the
-// configuration, for example "20/s burst 40". An empty rate means no limit.
+// protects UDP port 443 on every address and limits nothing.
 type Options struct {
 	// Name is the name of the gateway in `equic gateway status`. If it is empty, the name is "equic".
 	Name string
@@ -73,20 +64,10 @@ type Options struct {
 	// Listen has ports and addresses: "443", or "192.0.2.1:443, [2001:db8::1]:443". If it is empty, it
 	// is "443".
 	Listen string
-	// Policy is what happens to a source at its limit.
-	Policy Policy
-	// MaxConnections is the maximum number of simultaneous connections per source. 0 means no limit.
-	MaxConnections uint32
-	// DryRun counts packets as usual, but drops none.
-	DryRun bool
-	// NewPerSource is the rate of new connections, per source.
-	NewPerSource string
-	// NewPerService is the rate of new connections, of all sources in total.
-	NewPerService string
-	// PacketsPerSource is the rate of packets, per source.
-	PacketsPerSource string
-	// BytesPerSource is the rate of UDP payload in bytes, per source.
-	BytesPerSource string
+	// Settings has keys and values of `equic gateway run -o`, for example "max_connections": "100",
+	// "new_per_source": "20/s burst 40" or "gateway.dry_run": "true". `equic gateway settings` lists
+	// them.
+	Settings map[string]string
 }
 
 // Gateway is an XDP program with its services and lists, loaded or joined by this process.
@@ -106,6 +87,24 @@ func (t *texts) add(text string) *C.char {
 	copied := C.CString(text)
 	*t = append(*t, unsafe.Pointer(copied))
 	return copied
+}
+
+// settings creates an array of C strings "KEY=VALUE", sorted by key, with a NULL behind the last
+// one.
+func (t *texts) settings(settings map[string]string) (**C.char, error) {
+	count := len(settings) + 1
+	array := C.malloc(C.size_t(count) * C.size_t(unsafe.Sizeof((*C.char)(nil))))
+	*t = append(*t, array)
+	all := unsafe.Slice((**C.char)(array), count)
+	clear(all)
+	for index, key := range slices.Sorted(maps.Keys(settings)) {
+		text := key + "=" + settings[key]
+		if strings.Contains(key, "=") || strings.Contains(text, "\x00") {
+			return nil, &Error{Code: ErrInvalidArgument, Message: fmt.Sprintf("the setting %.100q contains `=` in its key, or a zero byte", text)}
+		}
+		all[index] = t.add(text)
+	}
+	return (**C.char)(array), nil
 }
 
 func (t *texts) free() {
@@ -129,15 +128,11 @@ func Open(options Options) (*Gateway, error) {
 	native.name = texts.add(options.Name)
 	native.service = texts.add(options.Service)
 	native.listen = texts.add(options.Listen)
-	native.policy = C.int(options.Policy)
-	native.max_connections = C.uint32_t(options.MaxConnections)
-	if options.DryRun {
-		native.dry_run = 1
+	settings, err := texts.settings(options.Settings)
+	if err != nil {
+		return nil, err
 	}
-	native.new_per_source = texts.add(options.NewPerSource)
-	native.new_per_service = texts.add(options.NewPerService)
-	native.packets_per_source = texts.add(options.PacketsPerSource)
-	native.bytes_per_source = texts.add(options.BytesPerSource)
+	native.settings = settings
 	return made(func(handle **C.equic_gateway) C.enum_equic_error {
 		return C.equic_gateway_open(&native, handle)
 	})

@@ -1,11 +1,13 @@
 package equic
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -14,16 +16,21 @@ import (
 
 func udp(text string) net.Addr { return net.UDPAddrFromAddrPort(netip.MustParseAddrPort(text)) }
 
+func name() string { return fmt.Sprintf("go-%d", os.Getpid()) }
+
 // gateway loads a gateway with a limit of 2 connections. The tests run in a network namespace of
 // their own.
 func gateway(t *testing.T) (*Gateway, *Service) {
 	t.Helper()
 	gateway, err := Open(Options{
-		Name:           fmt.Sprintf("go-%d", os.Getpid()),
-		Service:        "web",
-		Listen:         "4433",
-		MaxConnections: 2,
-		NewPerSource:   "20/s burst 40",
+		Name:    name(),
+		Service: "web",
+		Listen:  "4433",
+		Settings: map[string]string{
+			"max_connections": "2",
+			"new_per_source":  "20/s burst 40",
+			"web.retry_hold":  "45s",
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -50,6 +57,29 @@ func opened(t *testing.T, service *Service, peer net.Addr) *Guard {
 		t.Fatal(err)
 	}
 	return guard
+}
+
+// TestSettingsReachTheKernel reads them with the command `equic`, which EQUIC_COMMAND names.
+func TestSettingsReachTheKernel(t *testing.T) {
+	command := os.Getenv("EQUIC_COMMAND")
+	if command == "" {
+		t.Skip("EQUIC_COMMAND does not name the command equic")
+	}
+	gateway(t)
+	out, err := exec.Command(command, "gateway", "status", "--json", "--gateway", name()).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var status struct {
+		Services []map[string]any
+	}
+	if err := json.Unmarshal(out, &status); err != nil || len(status.Services) != 1 {
+		t.Fatal(err, string(out))
+	}
+	service := status.Services[0]
+	if service["max_connections"] != 2.0 || service["new_per_source"] != "20/s burst 40" || service["retry_hold"] != "45s" {
+		t.Error(service)
+	}
 }
 
 func TestGuardsCount(t *testing.T) {
@@ -319,8 +349,24 @@ func TestErrorsHaveCodesAndMessages(t *testing.T) {
 		t.Error(err)
 	}
 	var failure *Error
-	if _, err := Open(Options{NewPerSource: "many"}); !errors.As(err, &failure) || failure.Message == "" {
-		t.Error(err)
+	for _, wrong := range []struct {
+		key, value string
+		code       Code
+		part       string
+	}{
+		{"new_per_source", "many", ErrConfig, "`new_per_source`: `many` is not a rate"},
+		{"max_conections", "1", ErrConfig, "did you mean max_connections?"},
+		{"retry_hold", "2h", ErrConfig, "1s to 1h"},
+		{"gateway.sources", "1", ErrConfig, "64 to 16777216"},
+		{"wbe.policy", "new", ErrNoSuchService, "wbe"},
+		{"policy=strict", "", ErrInvalidArgument, "policy=strict"},
+		{"policy", "new\x00", ErrInvalidArgument, "zero byte"},
+		{"policy", strings.Repeat("x", 1<<20), ErrConfig, "at most 4096"},
+	} {
+		_, err := Open(Options{Settings: map[string]string{wrong.key: wrong.value}})
+		if !errors.Is(err, wrong.code) || !errors.As(err, &failure) || !strings.Contains(failure.Message, wrong.part) {
+			t.Errorf("%s: %v", wrong.key, err)
+		}
 	}
 	gateway.Close()
 	if err := gateway.Set("max_connections", "1"); !errors.Is(err, ErrInvalidArgument) {

@@ -17,7 +17,7 @@ system calls. All functions may be called from any thread. A forked process must
   _ids.py: connection IDs; _library.py: the C functions and errors.
 """
 
-from ._gateway import Gateway, JoinEvent, Mode, Policy, TokenCheck, connect, join, load, load_config
+from ._gateway import Gateway, JoinEvent, Mode, TokenCheck, connect, join, load, load_config
 from ._ids import ID_LENGTH, ConnectionIds
 from ._library import Code, Error, version
 from ._retry import Clock, RetryProof, Ring
@@ -35,7 +35,6 @@ __all__ = [
     "ID_LENGTH",
     "JoinEvent",
     "Mode",
-    "Policy",
     "RetryProof",
     "Ring",
     "Service",

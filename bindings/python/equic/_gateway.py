@@ -6,8 +6,8 @@ import enum
 import logging
 import math
 import threading
-from collections.abc import Callable
-from ctypes import byref, c_uint32, c_void_p, sizeof
+from collections.abc import Callable, Mapping
+from ctypes import byref, c_char_p, c_uint32, c_void_p, sizeof
 from types import TracebackType
 from typing import Any
 
@@ -15,14 +15,6 @@ from ._ids import ConnectionIds
 from ._library import Code, Error, JoinCallback, NativeJoinOptions, Options, library, optional
 from ._retry import Ring
 from ._service import Service
-
-
-class Policy(enum.IntEnum):
-    """What happens to a source that holds as many connections as its limit."""
-
-    NEW = 0
-    STRICT = 1
-    UNDERWAY = 2
 
 
 class JoinEvent(enum.IntEnum):
@@ -61,33 +53,34 @@ class TokenCheck(enum.IntEnum):
 def load(
     *,
     listen: str = "443",
-    max_connections: int = 0,
-    policy: Policy = Policy.NEW,
     name: str | None = None,
     service: str | None = None,
-    dry_run: bool = False,
-    new_per_source: str | None = None,
-    new_per_service: str | None = None,
-    packets_per_source: str | None = None,
-    bytes_per_source: str | None = None,
+    settings: Mapping[str, str | int | bool] | None = None,
 ) -> Gateway:
     """Loads a gateway that belongs to this process, with one service. It protects nothing until it
-    is attached, and it ends with the process. Needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN. Rates are
-    written as in the configuration ("20/s burst 40"). None means no limit.
+    is attached, and it ends with the process. Needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN.
+
+    `settings` has keys and values of `equic gateway run -o`, for example {"max_connections": 100,
+    "new_per_source": "20/s burst 40", "gateway.dry_run": True}. `equic gateway settings` lists them.
     """
     options = Options()
     library.equic_options_init(byref(options), sizeof(options))
     options.listen = listen.encode()
-    options.max_connections = max_connections
-    options.policy = policy
     options.name = optional(name)
     options.service = optional(service)
-    options.dry_run = dry_run
-    options.new_per_source = optional(new_per_source)
-    options.new_per_service = optional(new_per_service)
-    options.packets_per_source = optional(packets_per_source)
-    options.bytes_per_source = optional(bytes_per_source)
+    texts = [_setting(key, value) for key, value in (settings or {}).items()]
+    options.settings = (c_char_p * (len(texts) + 1))(*texts, None)
     return _made(library.equic_gateway_open, byref(options))
+
+
+def _setting(key: str, value: str | int | bool) -> bytes:
+    """Returns a setting as the library reads it: KEY=VALUE."""
+    if not isinstance(value, (str, int)):
+        raise TypeError(f"the setting {key!r} is {type(value).__name__}, but must be str, int or bool")
+    text = f"{key}={str(value).lower() if isinstance(value, bool) else value}"
+    if "=" in key or "\0" in text:
+        raise ValueError(f"the setting {text[:100]!r} contains `=` in its key, or a zero byte")
+    return text.encode()
 
 
 def load_config(text: str) -> Gateway:

@@ -64,13 +64,7 @@ class Options(ctypes.Structure):
         ("service", c_char_p),
         ("listen", c_char_p),
         ("port", c_uint16),
-        ("policy", c_int),
-        ("max_connections", c_uint32),
-        ("dry_run", c_int),
-        ("new_per_source", c_char_p),
-        ("new_per_service", c_char_p),
-        ("packets_per_source", c_char_p),
-        ("bytes_per_source", c_char_p),
+        ("settings", POINTER(c_char_p)),
         ("object", c_char_p),
     ]
 

@@ -1,11 +1,13 @@
 """Tests the binding with a gateway on the loopback interface of a separate network namespace."""
 
 import contextlib
+import json
 import multiprocessing
 import multiprocessing.connection
 import os
 import queue
 import socket
+import subprocess
 import unittest
 from collections.abc import Iterator
 
@@ -21,8 +23,7 @@ class Case(unittest.TestCase):
             name=NAME,
             service="web",
             listen="4433",
-            max_connections=2,
-            new_per_source="20/s burst 40",
+            settings={"max_connections": 2, "new_per_source": "20/s burst 40"},
         )
         self.addCleanup(self.gateway.close)
         self.service = self.gateway.service()
@@ -33,6 +34,49 @@ class Case(unittest.TestCase):
             yield
         self.assertEqual(caught.exception.code, code, str(caught.exception))
         self.assertTrue(str(caught.exception))
+
+
+class Settings(Case):
+    @unittest.skipUnless("EQUIC_COMMAND" in os.environ, "EQUIC_COMMAND does not name the command equic")
+    def test_they_reach_the_kernel(self) -> None:
+        self.gateway.close()
+        self.gateway = equic.load(
+            name=NAME,
+            service="web",
+            settings={
+                "max_connections": 2,
+                "new_per_source": "20/s burst 40",
+                "web.retry_hold": "45s",
+                "enabled": False,
+            },
+        )
+        self.addCleanup(self.gateway.close)
+        command = [os.environ["EQUIC_COMMAND"], "gateway", "status", "--json", "--gateway", NAME]
+        status = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        [service] = status["services"]
+        self.assertEqual((service["max_connections"], service["new_per_source"]), (2, "20/s burst 40"))
+        self.assertEqual(service["retry_hold"], "45s")
+        self.assertIs(service["enabled"], False)
+
+    def test_the_table_checks_them(self) -> None:
+        for key, value, code, part in [
+            ("max_conections", 1, equic.Code.CONFIG, "did you mean max_connections?"),
+            ("retry_hold", "2h", equic.Code.CONFIG, "1s to 1h"),
+            ("max_connections", -1, equic.Code.CONFIG, "`-1` is not a whole number"),
+            ("max_connections", 1 << 32, equic.Code.CONFIG, "4294967295"),
+            ("gateway.sources", 1, equic.Code.CONFIG, "64 to 16777216"),
+            ("wbe.policy", "new", equic.Code.NO_SUCH_SERVICE, "wbe"),
+            ("policy", "x" * (1 << 20), equic.Code.CONFIG, "at most 4096"),
+        ]:
+            with self.subTest(key=key), self.assertRaises(equic.Error) as caught:
+                equic.load(settings={key: value})
+            self.assertEqual(caught.exception.code, code)
+            self.assertIn(part, str(caught.exception))
+        for key, text in [("policy=strict", ""), ("policy", "new\0")]:
+            with self.assertRaises(ValueError):
+                equic.load(settings={key: text})
+        with self.assertRaises(TypeError):
+            equic.load(settings={"retry_hold": 1.5})  # type: ignore[dict-item]
 
 
 class Guards(Case):
@@ -128,7 +172,7 @@ def packet(kind: bytes) -> bytes:
 
 def owner(channel: multiprocessing.connection.Connection) -> None:
     """Runs a gateway on the loopback interface in another process, and sends counters on request."""
-    with equic.load(name=NAME + "-other", service="web", listen="4434", max_connections=2) as own:
+    with equic.load(name=NAME + "-other", service="web", listen="4434", settings={"max_connections": 2}) as own:
         own.attach("lo", equic.Mode.GENERIC)
         service = own.service()
         channel.send("attached")
@@ -203,7 +247,7 @@ class Errors(Case):
         with self.failing(equic.Code.NO_GATEWAY):
             equic.connect("/nonexistent/equic.sock", issue_ids=True)
         with self.failing(equic.Code.CONFIG):
-            equic.load(new_per_source="many")
+            equic.load(settings={"new_per_source": "many"})
         self.gateway.close()
         with self.failing(equic.Code.CLOSED):
             self.gateway.set("max_connections", "1")

@@ -43,9 +43,10 @@ const TOP: &str = r#"/*
  *    nothing and never end the process. equic_last_error_message() says what failed, why, and how
  *    to fix it.
  *
+ *        const char *settings[] = {"max_connections=100", "retry=adaptive", NULL};
  *        equic_options options;
  *        equic_options_init(&options, sizeof options);
- *        options.max_connections = 100;
+ *        options.settings = settings;
  *        equic_gateway *gateway;
  *        equic_service *service;
  *        if (equic_gateway_open(&options, &gateway) ||

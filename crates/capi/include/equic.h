@@ -29,9 +29,10 @@
  *    nothing and never end the process. equic_last_error_message() says what failed, why, and how
  *    to fix it.
  *
+ *        const char *settings[] = {"max_connections=100", "retry=adaptive", NULL};
  *        equic_options options;
  *        equic_options_init(&options, sizeof options);
- *        options.max_connections = 100;
+ *        options.settings = settings;
  *        equic_gateway *gateway;
  *        equic_service *service;
  *        if (equic_gateway_open(&options, &gateway) ||
@@ -347,12 +348,11 @@ typedef struct equic_t {
 } equic_t;
 
 /**
- * Options of `equic_gateway_open`, which creates a gateway with one service. For several services
- * and all other settings, use a configuration (`equic_gateway_open_file`).
+ * Options of `equic_gateway_open`, which creates a gateway with one service. For several services,
+ * use a configuration (`equic_gateway_open_file`).
  *
  * Call `equic_options_init` first. It sets the defaults, and `size`, so that programs built with
- * an older header keep working. Strings are only read during the call. A rate is written as in the
- * configuration: "20/s burst 40", "300/min", "10MB/s burst 1MB". NULL means no limit.
+ * an older header keep working. Strings are only read during the call.
  */
 typedef struct equic_options {
         /**
@@ -377,33 +377,12 @@ typedef struct equic_options {
          */
         uint16_t port;
         /**
-         * An enum equic_policy.
+         * Settings: strings "KEY=VALUE" with a NULL behind the last one, or NULL for none. Keys and
+         * values are those of `equic gateway run -o`, such as "max_connections=100",
+         * "new_per_source=20/s burst 40" and "gateway.dry_run=true". `equic gateway settings` lists
+         * them.
          */
-        int policy;
-        /**
-         * Maximum number of simultaneous connections per source. 0, the default: no quota.
-         */
-        uint32_t max_connections;
-        /**
-         * If not 0, packets are counted as usual, but none is dropped.
-         */
-        int dry_run;
-        /**
-         * Rate of new connections, per source.
-         */
-        const char *new_per_source;
-        /**
-         * Rate of new connections, of all sources in total.
-         */
-        const char *new_per_service;
-        /**
-         * Rate of packets, per source.
-         */
-        const char *packets_per_source;
-        /**
-         * Rate of UDP payload in bytes, per source.
-         */
-        const char *bytes_per_source;
+        const char *const *settings;
         /**
          * Object file with the XDP program. NULL: the copy inside the library.
          */

@@ -48,6 +48,25 @@ pub(crate) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str
         .ok_or_else(|| Failure::argument(format!("`{name}` is NULL")))
 }
 
+/// Reads an array of strings that ends with NULL. Returns no strings if the array is NULL.
+///
+/// # Safety
+/// `array` must be NULL, or an array of strings as [`text`] requires them, with a NULL behind the
+/// last one.
+pub(crate) unsafe fn texts<'a>(array: *const *const c_char, name: &str) -> Result<Vec<&'a str>> {
+    let mut all = Vec::new();
+    while !array.is_null() {
+        // SAFETY: no element before this one is NULL, so this one is in the array, too.
+        let element = unsafe { array.add(all.len()).read() };
+        // SAFETY: the caller upholds the `# Safety` section of this function.
+        match unsafe { optional_text(element, name) }? {
+            Some(text) => all.push(text),
+            None => break,
+        }
+    }
+    Ok(all)
+}
+
 /// Writes a result to the location `place` of the C program. Does nothing if `place` is NULL.
 ///
 /// # Safety

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::ptr;
 use std::str::FromStr;
 
-use ::equic_gateway::{Config, Listen, Mode, ObjectSource, Policy, Rate};
+use ::equic_gateway::{Config, ConfigOption, Listen, Mode, ObjectSource, Policy};
 
-use crate::arguments::optional_text;
+use crate::arguments::{optional_text, texts};
 use crate::error::{Failure, Result, boundary, equic_error};
 use crate::versioned::{self, Versioned};
 
@@ -42,12 +42,11 @@ pub enum equic_mode {
     EQUIC_MODE_GENERIC = 3,
 }
 
-/// Options of `equic_gateway_open`, which creates a gateway with one service. For several services
-/// and all other settings, use a configuration (`equic_gateway_open_file`).
+/// Options of `equic_gateway_open`, which creates a gateway with one service. For several services,
+/// use a configuration (`equic_gateway_open_file`).
 ///
 /// Call `equic_options_init` first. It sets the defaults, and `size`, so that programs built with
-/// an older header keep working. Strings are only read during the call. A rate is written as in the
-/// configuration: "20/s burst 40", "300/min", "10MB/s burst 1MB". NULL means no limit.
+/// an older header keep working. Strings are only read during the call.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct equic_options {
@@ -62,20 +61,11 @@ pub struct equic_options {
     pub listen: *const c_char,
     /// UDP port, used if `listen` is NULL. The default is 443.
     pub port: u16,
-    /// An enum equic_policy.
-    pub policy: c_int,
-    /// Maximum number of simultaneous connections per source. 0, the default: no quota.
-    pub max_connections: u32,
-    /// If not 0, packets are counted as usual, but none is dropped.
-    pub dry_run: c_int,
-    /// Rate of new connections, per source.
-    pub new_per_source: *const c_char,
-    /// Rate of new connections, of all sources in total.
-    pub new_per_service: *const c_char,
-    /// Rate of packets, per source.
-    pub packets_per_source: *const c_char,
-    /// Rate of UDP payload in bytes, per source.
-    pub bytes_per_source: *const c_char,
+    /// Settings: strings "KEY=VALUE" with a NULL behind the last one, or NULL for none. Keys and
+    /// values are those of `equic gateway run -o`, such as "max_connections=100",
+    /// "new_per_source=20/s burst 40" and "gateway.dry_run=true". `equic gateway settings` lists
+    /// them.
+    pub settings: *const *const c_char,
     /// Object file with the XDP program. NULL: the copy inside the library.
     pub object: *const c_char,
 }
@@ -88,13 +78,7 @@ impl Default for equic_options {
             service: ptr::null(),
             listen: ptr::null(),
             port: 443,
-            policy: equic_policy::EQUIC_POLICY_NEW as c_int,
-            max_connections: 0,
-            dry_run: 0,
-            new_per_source: ptr::null(),
-            new_per_service: ptr::null(),
-            packets_per_source: ptr::null(),
-            bytes_per_source: ptr::null(),
+            settings: ptr::null(),
             object: ptr::null(),
         }
     }
@@ -123,7 +107,8 @@ pub unsafe extern "C" fn equic_options_init(
 /// Converts the caller's options to a configuration, and to the source of the XDP program.
 ///
 /// # Safety
-/// `options` must be NULL, or point to options whose strings are NULL or NUL-terminated.
+/// `options` must be NULL, or point to options whose strings are NULL or NUL-terminated. Its settings
+/// must be NULL, or end with NULL.
 pub(crate) unsafe fn to_config(options: *const equic_options) -> Result<(Config, ObjectSource)> {
     // SAFETY: the caller upholds the `# Safety` section of this function, here and below.
     let options = unsafe { versioned::read(options) }?;
@@ -146,17 +131,10 @@ pub(crate) unsafe fn to_config(options: *const equic_options) -> Result<(Config,
         }
         None => {}
     }
-    service.policy = policy(options.policy)?;
-    service.max_connections = options.max_connections;
-    service.dry_run = options.dry_run != 0;
-    service.new_per_source =
-        rate(text(options.new_per_source, "new_per_source")?, "new_per_source")?;
-    service.new_per_service =
-        rate(text(options.new_per_service, "new_per_service")?, "new_per_service")?;
-    service.packets_per_source =
-        rate(text(options.packets_per_source, "packets_per_source")?, "packets_per_source")?;
-    service.bytes_per_source =
-        rate(text(options.bytes_per_source, "bytes_per_source")?, "bytes_per_source")?;
+    // SAFETY: the caller upholds the `# Safety` section of this function.
+    let settings = unsafe { texts(options.settings, "settings") }?;
+    let settings = settings.into_iter().map(ConfigOption::parse);
+    config.set_options(&settings.collect::<std::result::Result<Vec<_>, _>>()?)?;
     let object = match text(options.object, "object")? {
         Some(path) => ObjectSource::Path(PathBuf::from(path)),
         None => ObjectSource::Embedded,
@@ -173,10 +151,6 @@ fn listeners(text: &str) -> Result<Vec<Listen>> {
     } else {
         Ok(listen)
     }
-}
-
-fn rate(text: Option<&str>, name: &str) -> Result<Rate> {
-    text.map_or(Ok(Rate::OFF), |text| parse(text, name))
 }
 
 fn parse<T: FromStr>(text: &str, name: &str) -> Result<T>
@@ -222,6 +196,10 @@ pub(crate) fn mode(number: c_int, configured: Mode) -> Result<Mode> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::{CStr, CString};
+
+    use ::equic_gateway::Rate;
+
     use super::*;
     use equic_error::*;
 
@@ -231,6 +209,10 @@ mod tests {
     struct Newer {
         known: equic_options,
         more: [u8; 24],
+    }
+
+    fn pointers(texts: &[&CStr]) -> Vec<*const c_char> {
+        texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
     }
 
     fn config(options: &equic_options) -> Result<Config> {
@@ -246,17 +228,21 @@ mod tests {
 
     #[test]
     fn options_all_reach_the_configuration() {
+        let settings = [
+            c"policy=strict",
+            c"max_connections=5",
+            c"gateway.dry_run=true",
+            c"web.new_per_source = 20/s burst 40",
+            c"new_per_service=300/min",
+            c"bytes_per_source=10MB/s burst 1MB",
+            c"gateway.source_prefix_v6=56",
+        ];
+        let settings = pointers(&settings);
         let options = equic_options {
             name: c"edge".as_ptr(),
             service: c"web".as_ptr(),
             listen: c"192.0.2.1:443, [2001:db8::1]:443 8443".as_ptr(),
-            policy: equic_policy::EQUIC_POLICY_STRICT as c_int,
-            max_connections: 5,
-            dry_run: 1,
-            new_per_source: c"20/s burst 40".as_ptr(),
-            new_per_service: c"300/min".as_ptr(),
-            packets_per_source: c"1000/s".as_ptr(),
-            bytes_per_source: c"10MB/s burst 1MB".as_ptr(),
+            settings: settings.as_ptr(),
             ..equic_options::default()
         };
         let config = config(&options).unwrap();
@@ -265,13 +251,39 @@ mod tests {
         assert_eq!(service.name, "web");
         assert_eq!(service.listen.len(), 3);
         assert_eq!(
-            (service.policy, service.max_connections, service.dry_run),
+            (service.policy, service.max_connections, config.gateway.dry_run),
             (Policy::Strict, 5, true)
         );
         assert_eq!(service.new_per_source, Rate::per_second(20, 40));
         assert_eq!(service.new_per_service.to_string(), "300/min");
-        assert_eq!(service.packets_per_source, Rate::per_second(1000, 1000));
+        assert_eq!(config.gateway.source_prefix_v6, 56);
         assert_eq!(service.bytes_per_source, "10MB/s burst 1MB".parse().unwrap());
+    }
+
+    #[test]
+    fn settings_are_checked_by_the_table() {
+        let long = CString::new(format!("policy={}", "x".repeat(1 << 20))).unwrap();
+        let refused: [(&[&CStr], equic_error, &str); 10] = [
+            (&[c"max_conections=5"], EQUIC_ERROR_CONFIG, "did you mean max_connections?"),
+            (&[c"retry_hold=2h"], EQUIC_ERROR_CONFIG, "1s to 1h"),
+            (&[c"max_connections=-1"], EQUIC_ERROR_CONFIG, "`max_connections`: `-1` is not"),
+            (&[c"new_per_source=fast"], EQUIC_ERROR_CONFIG, "`new_per_source`"),
+            (&[c"policy"], EQUIC_ERROR_CONFIG, "KEY=VALUE"),
+            (&[c"policy=new", c"policy=strict"], EQUIC_ERROR_CONFIG, "given twice"),
+            (&[c"other.policy=new"], EQUIC_ERROR_NO_SUCH_SERVICE, "`other`"),
+            (&[c"gateway.sources=1"], EQUIC_ERROR_CONFIG, "64 to 16777216"),
+            (&[&long], EQUIC_ERROR_CONFIG, "at most 4096"),
+            (&[c"policy=new", c"\xff=1"], EQUIC_ERROR_INVALID_ARGUMENT, "UTF-8"),
+        ];
+        for (settings, code, part) in refused {
+            let settings = pointers(settings);
+            let failure =
+                config(&equic_options { settings: settings.as_ptr(), ..equic_options::default() })
+                    .unwrap_err();
+            assert_eq!(failure.code, code, "{}", failure.message);
+            assert!(failure.message.contains(part), "{} has no {part}", failure.message);
+            assert!(failure.message.len() < 1000, "{}", failure.message);
+        }
     }
 
     #[test]
@@ -279,11 +291,6 @@ mod tests {
         let default = equic_options::default();
         let refused = [
             (equic_options { port: 0, ..default }, EQUIC_ERROR_INVALID_ARGUMENT, "`port`"),
-            (
-                equic_options { policy: 7, ..default },
-                EQUIC_ERROR_INVALID_ARGUMENT,
-                "EQUIC_POLICY_STRICT",
-            ),
             (
                 equic_options { listen: c"443, nowhere".as_ptr(), ..default },
                 EQUIC_ERROR_CONFIG,
@@ -293,11 +300,6 @@ mod tests {
                 equic_options { listen: c" ,".as_ptr(), ..default },
                 EQUIC_ERROR_INVALID_ARGUMENT,
                 "`listen`",
-            ),
-            (
-                equic_options { new_per_source: c"fast".as_ptr(), ..default },
-                EQUIC_ERROR_CONFIG,
-                "`new_per_source`",
             ),
             (equic_options { name: c"".as_ptr(), ..default }, EQUIC_ERROR_CONFIG, "name"),
             (

@@ -48,31 +48,31 @@ pub(crate) struct Args {
     /// Start with QUIC version 1 and offer the server version 2 (RFC 9369). If the server does not
     /// support version negotiation, this can cost one more round trip. By default, only version 1
     /// is used
-    #[arg(long)]
+    #[arg(long, help_heading = "Transport")]
     upgrade_to_v2: bool,
     #[command(flatten)]
     quic: QuicArgs,
     /// Send packets to this address instead of the one of the URL's host
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", help_heading = "Addresses and paths")]
     connect: Option<SocketAddr>,
     /// Send packets from this local address
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", help_heading = "Addresses and paths")]
     from: Option<IpAddr>,
     /// Open an additional path from this local address, or with `all` one from each interface that
     /// is up, and use all paths at once (RFC 10069), if the server accepts several paths. A path is
     /// closed when its interface goes down, and opened when an interface comes up; --path may be
     /// given up to seven times. ADDR,cost=N sets the cost of the path, which plugins of this client
     /// (for example weighted) can read
-    #[arg(long, value_name = "ADDR[,cost=N]|all")]
+    #[arg(long, value_name = "ADDR[,cost=N]|all", help_heading = "Addresses and paths")]
     path: Vec<PathFrom>,
     /// Print a line for each packet to standard error
-    #[arg(long)]
+    #[arg(long, help_heading = "Diagnostics")]
     trace: bool,
     /// Fetch the first URL of each server on one connection, and request the server's other URLs in
     /// the first packets of a second connection (0-RTT), if the server permits that. An attacker
     /// who records these packets can make the server answer these requests again. The TLS session
     /// is kept in memory until this command ends
-    #[arg(long = "0rtt")]
+    #[arg(long = "0rtt", help_heading = "Transport")]
     early: bool,
     /// Timeout of a handshake, and of a complete response
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "30s")]

@@ -4,7 +4,7 @@
 //! * [`serve`], [`get`]: an HTTP/3 server that reports its connections to a gateway, and an HTTP/3
 //!   client;
 //! * [`plugin`]: writes, builds, checks and signs plugins;
-//! * [`moved`]: names of commands that now belong to `equic-lab`;
+//! * [`moved`]: commands that now belong to `equic-lab`, and options that no longer exist;
 //! * [`equic_command`], a separate crate: code that `equic` shares with `equic-lab`, such as man
 //!   pages and QUIC options;
 //! * [`interfaces`]: addresses of this machine and their changes, which [`netlink`] reports;
@@ -78,7 +78,7 @@ fn main() -> ExitCode {
     let equic = match Equic::try_parse() {
         Ok(equic) => equic,
         Err(error) => {
-            let Some(moved) = moved::notice(std::env::args_os().skip(1)) else {
+            let Some(moved) = moved::notice(&error, std::env::args_os().skip(1)) else {
                 return start::usage(&error);
             };
             output::notice(moved);

@@ -1,7 +1,10 @@
-//! Names of commands that now belong to `equic-lab`. For one release, `equic` rejects them and
-//! prints the new name.
+//! Names of commands that now belong to `equic-lab`, and options that no longer exist. For one
+//! release, `equic` rejects them and prints the replacement.
 
 use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use equic_gateway::{Config, SERVICE_SETTINGS};
 
 /// The program that has these commands now, and also the name of its Debian package.
 const PROGRAM: &str = "equic-lab";
@@ -22,9 +25,63 @@ const MOVED: &[(&[&str], &str)] = &[
     (&["plugin", "bench"], "plugin-bench"),
 ];
 
+/// Commands, an option that they no longer have, and what to use instead.
+const REMOVED: &[(&[&str], &str, &str)] = &[
+    (&["serve"], "--gateway-socket", "use `--gateway PATH`, with a `/` in the path"),
+    (&["serve"], "--user-quota", "use `--user-limit max_connections=N`"),
+    (&["serve"], "--user-rate", "use `--user-limit new_per_source=RATE`"),
+    (&["serve"], "--user-at-limit", "use `--user-limit at_limit=RESPONSE`"),
+    (&["serve"], "--retry-threshold", "use `--retry N`, or `--retry never`"),
+    (&["serve"], "--max-handshakes", "the maximum is always 4096"),
+    (&["serve"], "--attach", "use `--gateway-config FILE`, with `interfaces` in the file"),
+    (&["serve"], "--push-rules", "use `--push FILE`, with a name that ends in `.toml`"),
+    (&["get"], "--push-rules", "use `--push FILE`, with a name that ends in `.toml`"),
+    (&["gateway", "run"], "--no-seccomp", "use `-o gateway.seccomp=false`"),
+    (&["gateway", "run"], "--look-every", "use `-o gateway.poll_every=DURATION`"),
+];
+
+/// Commands with the option `-o`.
+const WITH_SETTINGS: [&[&str]; 2] = [&["gateway", "run"], &["gateway", "check"]];
+
+/// Returns an error message if the arguments start with a command that has moved, or if `error` is
+/// about an option that no longer exists.
+pub(crate) fn notice(
+    error: &clap::Error,
+    arguments: impl Iterator<Item = OsString>,
+) -> Option<String> {
+    let arguments: Vec<OsString> = arguments.take(2).collect();
+    if let (ErrorKind::UnknownArgument, Some(ContextValue::String(option))) =
+        (error.kind(), error.get(ContextKind::InvalidArg))
+    {
+        return removed(&arguments, option).map(|instead| format!("no option {option}: {instead}"));
+    }
+    moved(arguments.into_iter())
+}
+
+/// Returns what to use instead of an option that does not exist.
+fn removed(arguments: &[OsString], option: &str) -> Option<String> {
+    let is = |command: &[&str]| {
+        arguments.len() >= command.len()
+            && command.iter().zip(arguments).all(|(word, argument)| word == argument)
+    };
+    let listed = REMOVED.iter().find(|(command, old, _)| is(command) && *old == option);
+    if let Some((_, _, instead)) = listed {
+        return Some((*instead).to_owned());
+    }
+    if !WITH_SETTINGS.iter().any(|command| is(command)) {
+        return None;
+    }
+    let name = option.strip_prefix("--")?.replace('-', "_");
+    let services = SERVICE_SETTINGS.iter().map(|setting| setting.name.to_owned());
+    let tables = Config::keys().into_iter().filter(|key| !key.starts_with("service."));
+    let keys = services.chain(tables).filter(|key| key.rsplit('.').next() == Some(&*name));
+    let options: Vec<String> = keys.map(|key| format!("`-o {key}=VALUE`")).collect();
+    (!options.is_empty()).then(|| format!("use {}", options.join(" or ")))
+}
+
 /// Returns an error message if the arguments start with a command that has moved. If the new
 /// program is neither in this program's directory nor on `PATH`, the message names its package.
-pub(crate) fn notice(arguments: impl Iterator<Item = OsString>) -> Option<String> {
+fn moved(arguments: impl Iterator<Item = OsString>) -> Option<String> {
     let new = new_name(arguments)?;
     let package = if equic_console::program::find(PROGRAM).is_some() {
         String::new()
@@ -56,5 +113,23 @@ mod tests {
         for other in [&["plugin"][..], &["plugin", "run"], &["gateway", "bench"], &["benc"], &[]] {
             assert_eq!(new(other), None, "{other:?}");
         }
+    }
+
+    #[test]
+    fn an_option_that_no_longer_exists_has_a_replacement() {
+        let instead = |command: &[&str], option: &str| {
+            let words: Vec<OsString> = command.iter().map(OsString::from).collect();
+            removed(&words, option)
+        };
+        for (command, option, expected) in REMOVED {
+            assert_eq!(instead(command, option).as_deref(), Some(*expected));
+            assert_eq!(instead(&["plugin"], option), None, "{option}");
+        }
+        let run = &["gateway", "run"];
+        assert_eq!(instead(run, "--policy").unwrap(), "use `-o policy=VALUE`");
+        assert_eq!(instead(run, "--retry-keys").unwrap(), "use `-o gateway.retry_keys=VALUE`");
+        assert_eq!(instead(run, "--new-per-v4-24").unwrap(), "use `-o new_per_v4_24=VALUE`");
+        assert_eq!(instead(run, "--polizy"), None);
+        assert_eq!(instead(&["gateway"], "--policy"), None);
     }
 }

@@ -15,25 +15,37 @@ use crate::plugin::{self, OnFailure, OwnPlugins, Tally};
 #[derive(Args)]
 pub struct QuicArgs {
     /// Congestion control algorithm for sending
-    #[arg(long, value_enum, value_name = "ALGORITHM", default_value = "cubic")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "ALGORITHM",
+        default_value = "cubic",
+        help_heading = "Transport"
+    )]
     congestion: Algorithm,
     /// Scheduler that chooses the path of each packet, if there are several
-    #[arg(long, value_enum, value_name = "SCHEDULER", default_value = "lowest-rtt")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "SCHEDULER",
+        default_value = "lowest-rtt",
+        help_heading = "Transport"
+    )]
     scheduler: SchedulerName,
     /// File to which TLS secrets are appended, for packet analysers. Anyone who has this file can
     /// decrypt the connections
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Diagnostics")]
     keylog: Option<PathBuf>,
     /// Folder into which a qlog file is written for each connection
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Diagnostics")]
     qlog_dir: Option<PathBuf>,
     /// Maximum size of a qlog file, such as 100MB. At this size, a note ends the file
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "qlog_dir")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "qlog_dir", help_heading = "Diagnostics")]
     qlog_max: Option<u64>,
     /// Plugin (.qplug) to attach to each connection; may be given several times. If the plugin
     /// fails on a connection, the connection continues without the plugin, and the exit code of the
     /// command is 1
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Plugins")]
     plugin: Vec<PathBuf>,
 }
 

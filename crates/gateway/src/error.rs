@@ -399,10 +399,16 @@ fn ways_out(name: &Option<String>, interface: &str) -> String {
 
 /// Returns the names that are most similar to `wanted`, best first, at most three.
 pub(crate) fn similar<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let wanted = wanted.to_lowercase();
     let mut near: Vec<(f64, &str)> = names
         .into_iter()
-        .map(|name| (strsim::jaro_winkler(wanted, name), name))
-        .filter(|(score, name)| *score > 0.8 || strsim::levenshtein(wanted, name) <= 1)
+        .map(|name| {
+            let (lower, name) = (name.to_lowercase(), name);
+            let close = strsim::osa_distance(&wanted, &lower) <= 1;
+            (strsim::jaro_winkler(&wanted, &lower), close, name)
+        })
+        .filter(|(score, close, _)| *score > 0.8 || *close)
+        .map(|(score, _, name)| (score, name))
         .collect();
     near.sort_by(|a, b| b.0.total_cmp(&a.0));
     near.into_iter().take(3).map(|(_, name)| name.to_owned()).collect()

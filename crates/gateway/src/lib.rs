@@ -82,10 +82,10 @@ mod sys;
 #[cfg(feature = "schema")]
 pub use config::config_schema;
 pub use config::{
-    BanConfig, Config, ConfigError, Fragments, GatewayConfig, Key, Listen, Mode, OverrideConfig,
-    Policy, Problem, Proof, ReplacedValue, Retry, SERVICE_SETTINGS, ServiceConfig, ServiceSetting,
-    Setting, SettingKind, SettingRange, SettingValue, SocketConfig, Versions, example_service,
-    parse_list, parse_prefix, read_list,
+    BanConfig, Config, ConfigError, ConfigOption, Fragments, GatewayConfig, Key, Listen, Mode,
+    OverrideConfig, Policy, Problem, Proof, ReplacedValue, Retry, SERVICE_SETTINGS, ServiceConfig,
+    ServiceSetting, Setting, SettingKind, SettingRange, SettingValue, SocketConfig, Versions,
+    example_service, parse_list, parse_prefix, read_list,
 };
 pub use control::{
     Adaptive, AuditEntry, BanTotals, Capture, CaptureFilter, CapturedPacket, Change, Condition,

@@ -162,7 +162,7 @@ impl Rate {
     }
 }
 
-const RATE: &str =
+pub(crate) const RATE: &str =
     "a rate: write, for example, `20/s`, `20/s burst 40`, `300/min`, `10MB/s burst 1MB` or `off`";
 
 impl FromStr for Rate {

@@ -118,6 +118,8 @@ static void serve(const equic_gateway *gateway, const equic_service *service)
 
 int main(int argc, char **argv)
 {
+	char limit[64];
+	const char *settings[] = {limit, NULL};
 	equic_options options;
 	equic_gateway *gateway;
 	equic_service *service;
@@ -129,7 +131,8 @@ int main(int argc, char **argv)
 	}
 	equic_options_init(&options, sizeof(options));
 	options.listen = argv[2];
-	options.max_connections = (uint32_t)strtoul(argv[3], NULL, 10);
+	snprintf(limit, sizeof(limit), "max_connections=%s", argv[3]);
+	options.settings = settings;
 	if (equic_gateway_open(&options, &gateway) != EQUIC_OK)
 		return failed("loading the gateway");
 	if (equic_gateway_service(gateway, NULL, &service) != EQUIC_OK ||

@@ -94,6 +94,17 @@ static void null_pointers_are_refused(void)
 
 static void options_are_checked(void)
 {
+	static const struct {
+		const char *setting, *part;
+	} refused[] = {
+		{"max_conections=5", "did you mean max_connections?"},
+		{"new_per_source=20 per second", "`new_per_source`"},
+		{"retry_hold=2h", "1s to 1h"},
+		{"max_connections=-1", "`max_connections`"},
+		{"policy=new", "given twice"},
+		{"gateway.sources=1", "64 to 16777216"},
+	};
+	const char *settings[] = {"policy=strict", NULL, NULL};
 	equic_gateway *gateway;
 	equic_options options;
 	equic_join_options join;
@@ -101,20 +112,20 @@ static void options_are_checked(void)
 	CHECK_OK(equic_options_init(&options, sizeof(options)));
 	CHECK_INT(options.size, sizeof(options));
 	CHECK_INT(options.port, 443);
-	CHECK(!options.listen && !options.object && !options.max_connections);
+	CHECK(!options.listen && !options.object && !options.settings);
 
 	options.port = 0;
 	CHECK_ERROR(equic_gateway_open(&options, &gateway), EQUIC_ERROR_INVALID_ARGUMENT, "`port`");
 	options.listen = "somewhere:443";
 	CHECK_ERROR(equic_gateway_open(&options, &gateway), EQUIC_ERROR_CONFIG, "somewhere:443");
 	options.listen = "443";
-	options.new_per_source = "20 per second";
-	CHECK_ERROR(equic_gateway_open(&options, &gateway), EQUIC_ERROR_CONFIG, "`new_per_source`");
-	options.new_per_source = NULL;
-	options.policy = 3;
-	CHECK_ERROR(equic_gateway_open(&options, &gateway), EQUIC_ERROR_INVALID_ARGUMENT,
-		    "EQUIC_POLICY_STRICT");
-	options.policy = EQUIC_POLICY_STRICT;
+	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+		settings[1] = refused[i].setting;
+		options.settings = settings;
+		CHECK_ERROR(equic_gateway_open(&options, &gateway), EQUIC_ERROR_CONFIG,
+			    refused[i].part);
+	}
+	settings[1] = NULL;
 	options.name = "\xff\xfe";
 	CHECK_ERROR(equic_gateway_open(&options, &gateway), EQUIC_ERROR_INVALID_ARGUMENT, "UTF-8");
 	memset(&options, 0, sizeof(options));

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <grp.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,13 +23,16 @@ struct opened {
 
 static struct opened open_with(uint32_t limit)
 {
+	char most[64];
+	const char *settings[] = {most, "new_per_source=500/s", "retry_hold=45s", NULL};
 	struct opened opened;
 	equic_options options;
 
 	CHECK_OK(equic_options_init(&options, sizeof(options)));
 	options.name = "c-test";
 	options.service = "web";
-	options.max_connections = limit;
+	snprintf(most, sizeof(most), "max_connections=%" PRIu32, limit);
+	options.settings = settings;
 	CHECK_OK(equic_gateway_open(&options, &opened.gateway));
 	CHECK_OK(equic_gateway_service(opened.gateway, NULL, &opened.service));
 	return opened;
@@ -696,6 +700,23 @@ static void example_of_a_quota_works(void)
 	CHECK_INT(program_on("eth0", NULL), 0);
 }
 
+/* Reads the settings with the command `equic gateway status`, as an operator would. */
+static void settings_reach_the_kernel(void)
+{
+	struct opened opened = open_with(7);
+	FILE *output =
+		popen("\"$EQUIC_TEST_LIBRARY/equic\" gateway status --json --gateway c-test", "r");
+	char text[4096];
+
+	CHECK(output);
+	text[fread(text, 1, sizeof(text) - 1, output)] = 0;
+	CHECK_HAS(text, "\"max_connections\": 7,");
+	CHECK_HAS(text, "\"new_per_source\": \"500/s\",");
+	CHECK_HAS(text, "\"retry_hold\": \"45s\",");
+	pclose(output);
+	close_all(opened);
+}
+
 /* The command `equic gateway run --socket` is not tested here, only the library's errors without
  * it. */
 static void socket_without_a_gateway_is_an_error(void)
@@ -959,6 +980,7 @@ static const struct test TESTS[] = {
 	{"ids_use_the_keys_of_the_gateway", ids_use_the_keys_of_the_gateway, true},
 	{"objects_that_are_wrong_are_refused", objects_that_are_wrong_are_refused, true},
 	{"example_of_a_quota_works", example_of_a_quota_works, true},
+	{"settings_reach_the_kernel", settings_reach_the_kernel, true},
 	{"socket_without_a_gateway_is_an_error", socket_without_a_gateway_is_an_error, false},
 	{"socket_serves_a_server_without_privileges", socket_serves_a_server_without_privileges,
 	 true},

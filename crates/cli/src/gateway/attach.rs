@@ -31,6 +31,16 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
+    /// Returns the flags that set a value of the configuration, with its key and whether the flag
+    /// was given.
+    pub(crate) fn keys(&self) -> [(&'static str, &'static str, bool); 3] {
+        [
+            ("--dry-run", "gateway.dry_run", self.dry_run),
+            ("--mode", "gateway.mode", self.mode.is_some()),
+            ("--name", "gateway.name", self.name.is_some()),
+        ]
+    }
+
     /// Applies the flags on top of a configuration that was read from a file.
     pub(crate) fn apply(&self, config: &mut Config) {
         if let Some(mode) = self.mode {
@@ -42,10 +52,9 @@ impl Attachment {
         config.gateway.dry_run |= self.dry_run;
     }
 
-    /// Loads the program and attaches it to every interface of `config`. After an error, the
-    /// program is attached to none of them.
-    pub(crate) fn start(&self, config: &Config) -> Result<Running> {
-        let gateway = self.load(config)?;
+    /// Attaches a loaded program to every interface of `config`. After an error, the program is
+    /// attached to none of them.
+    pub(crate) fn start(&self, gateway: Gateway, config: &Config) -> Result<Running> {
         let attached = self.attach_all(&gateway, config)?;
         Ok(Running { gateway, attached, taken: None })
     }

@@ -1,43 +1,60 @@
 //! Command-line flags for settings of a gateway, and descriptions of a service's limits.
 
+use std::fmt::Display;
+
 use clap::Args;
 use equic_gateway::{
-    Adaptive, Config, Policy, Rate, ReplacedValue, Retry, SERVICE_SETTINGS, ServiceConfig,
+    Adaptive, Config, ConfigError, ConfigOption, Policy, Rate, ReplacedValue, Retry,
+    SERVICE_SETTINGS, ServiceConfig, Setting,
 };
 use equic_report::number;
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 
 /// The limits of a gateway with one service that have flags. All others are set with `-o`.
 #[derive(Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct Limits {
     /// Maximum number of simultaneous connections per source
-    #[arg(long, value_name = "N")]
-    max_connections: Option<u32>,
+    #[arg(long, value_name = "N", value_parser = limit("max_connections"))]
+    max_connections: Option<Setting>,
     /// Rate of new connections per source, such as `20/s burst 40`
-    #[arg(long, value_name = "RATE")]
-    new_per_source: Option<Rate>,
+    #[arg(long, value_name = "RATE", value_parser = limit("new_per_source"))]
+    new_per_source: Option<Setting>,
     /// Rate of new connections of all sources together
-    #[arg(long, value_name = "RATE")]
-    new_per_service: Option<Rate>,
+    #[arg(long, value_name = "RATE", value_parser = limit("new_per_service"))]
+    new_per_service: Option<Setting>,
     /// Rate of packets per source
-    #[arg(long, value_name = "RATE")]
-    packets_per_source: Option<Rate>,
+    #[arg(long, value_name = "RATE", value_parser = limit("packets_per_source"))]
+    packets_per_source: Option<Setting>,
+}
+
+/// Returns a parser for the values of a setting.
+fn limit(key: &'static str) -> impl Fn(&str) -> Result<Setting, ConfigError> + Clone {
+    move |value| Setting::parse(key, value)
 }
 
 impl Limits {
-    /// Copies those limits that were given as flags to `service`.
-    pub(crate) fn apply(&self, service: &mut ServiceConfig) {
-        fn set<T: Copy>(place: &mut T, value: Option<T>) {
-            if let Some(value) = value {
-                *place = value;
-            }
+    /// Returns the limits that were given as flags.
+    fn given(&self) -> impl Iterator<Item = &Setting> {
+        let Limits { max_connections, new_per_source, new_per_service, packets_per_source } = self;
+        [max_connections, new_per_source, new_per_service, packets_per_source].into_iter().flatten()
+    }
+
+    /// Copies those limits that were given as flags to all services.
+    pub(crate) fn apply(&self, config: &mut Config) -> Result {
+        for setting in self.given() {
+            config.set(setting)?;
         }
-        set(&mut service.max_connections, self.max_connections);
-        set(&mut service.new_per_source, self.new_per_source);
-        set(&mut service.new_per_service, self.new_per_service);
-        set(&mut service.packets_per_source, self.packets_per_source);
+        Ok(())
+    }
+
+    /// Returns the keys of the limits that were given as flags, each with its flag.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (String, &'static str)> {
+        self.given().map(|setting| {
+            let key = setting.key.name();
+            (format!("--{}", key.replace('_', "-")), key)
+        })
     }
 }
 
@@ -52,15 +69,25 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Applies the options, in their order. Returns the values that they replaced.
-    pub(crate) fn apply(&self, config: &mut Config) -> Result<Vec<ReplacedValue>> {
-        let mut replaced = Vec::new();
-        for option in &self.options {
-            replaced.extend(config.set_option(option).map_err(|error| {
-                crate::failure::Failure::usage(format!("-o {option}: {error}"))
-            })?);
+    /// Applies the options. `flags` are the other flags of the command that were given and set a
+    /// value, each with its key. Returns the values that were replaced.
+    pub(crate) fn apply(
+        &self,
+        config: &mut Config,
+        flags: &[(String, &'static str)],
+    ) -> Result<Vec<ReplacedValue>> {
+        let wrong = |error: &dyn Display| Failure::usage(format!("option -o: {error}"));
+        let mut options = Vec::new();
+        for text in &self.options {
+            let option = ConfigOption::parse(text).map_err(|error| wrong(&error))?;
+            let same = |key: &str| option.key() == key || option.setting_of_services() == Some(key);
+            if let Some((flag, _)) = flags.iter().find(|(_, key)| same(key)) {
+                let key = option.key();
+                return Err(wrong(&format_args!("`{key}`: {flag} sets this, too: remove one")));
+            }
+            options.push(option);
         }
-        Ok(replaced)
+        config.set_options(&options).map_err(|error| wrong(&error))
     }
 }
 

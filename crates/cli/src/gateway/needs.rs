@@ -41,7 +41,7 @@ pub(super) const NEEDS: [Need; 2] = [
         question: "whether the servers check the gateway's tokens",
         lost: "new clients cannot connect",
         may_be_lost: |service| format!("new clients of `{service}` may be unable to connect"),
-        help: "start the servers with the gateway's keys (`equic serve` receives them with --gateway or --gateway-socket), or use --force",
+        help: "start the servers with the gateway's keys (`equic serve` receives them with --gateway), or use --force",
     },
     Need {
         about: "ids",
@@ -53,7 +53,7 @@ pub(super) const NEEDS: [Need; 2] = [
         question: "whether the servers make connection IDs that the gateway can check",
         lost: "clients of such a server lose their connections",
         may_be_lost: |service| format!("clients of `{service}` may lose their connections"),
-        help: "use `equic serve` with --gateway or --gateway-socket, which makes such connection IDs, or follow docs/servers.md for other servers; --force skips this check",
+        help: "use `equic serve --gateway`, which makes such connection IDs, or follow docs/servers.md for other servers; --force skips this check",
     },
 ];
 

@@ -130,7 +130,7 @@ pub(super) fn check(args: &Check) -> Result {
     };
     let mut read = Config::read(file);
     let replaced = match &mut read {
-        Ok(config) => args.options.apply(config)?,
+        Ok(config) => args.options.apply(config, &[])?,
         Err(_) => Vec::new(),
     };
     let done = read.and_then(|config| {

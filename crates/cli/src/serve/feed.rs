@@ -108,17 +108,19 @@ pub(super) fn feed(args: &Args, address: SocketAddr) -> Result<Option<Feeding>> 
     } else {
         options.token_check(TokenCheck::GatewayKeys).issue_ids(true)
     };
-    if let Some(path) = &args.gateway_socket {
-        return Ok(Some(feed_by_socket(path, args.service.as_deref(), options, address)?));
-    }
     let Some(selector) = &args.gateway else {
         return match args.service {
             None => Ok(None),
             Some(_) => Err(Failure::usage(
-                "--service has no effect without a gateway: add --gateway, --gateway-socket or --gateway-config",
+                "--service has no effect without a gateway: add --gateway or --gateway-config",
             )),
         };
     };
+    // Neither interfaces nor gateways have names with a slash.
+    if let Some(path) = selector.as_deref().filter(|selector| selector.contains('/')) {
+        let path = Path::new(path);
+        return Ok(Some(feed_by_socket(path, args.service.as_deref(), options, address)?));
+    }
     let control = Control::open(selector.as_deref())?;
     let index = service_index(&control, args.service.as_deref(), address)?;
     let ledger = control.join(options)?;
@@ -135,9 +137,12 @@ fn feed_own(file: &Path, service: Option<&str>, address: SocketAddr) -> Result<F
             file.display()
         )));
     }
-    let own = Attachment::default().start(&config)?;
-    let control = own.gateway.control().clone();
+    let attachment = Attachment::default();
+    let gateway = attachment.load(&config)?;
+    let control = gateway.control().clone();
+    // This is checked before the program is attached. Otherwise it would drop packets for a moment.
     let index = service_index(&control, service, address)?;
+    let own = attachment.start(gateway, &config)?;
     let ledger = own.gateway.ledger()?;
     let service = ledger.service_at(index)?;
     Ok(Feeding { through: Through::Own(control, ledger), service, own: Some(own) })

@@ -1,13 +1,14 @@
 //! `equic serve`: an HTTP/3 server that reports its connections to a gateway.
 //!
-//! The gateway is already running (`--gateway`, `--gateway-socket`), or this process attaches one
-//! (`--gateway-config`). [`mod@feed`] finds the gateway, and [`admission`] connects the endpoint's hooks to
-//! the server's ledger in the gateway. `--user-quota` enforces the same policy in the application,
+//! The gateway is already running (`--gateway`), or this process attaches one (`--gateway-config`).
+//! [`mod@feed`] finds the gateway, and [`admission`] connects the endpoint's hooks to the server's
+//! ledger in the gateway. `--user-limit` ([`limits`]) enforces the same policy in the application,
 //! without a gateway; experiments use it as their baseline.
 
 mod admission;
 mod feed;
 mod ids;
+mod limits;
 mod reset_key;
 mod retry;
 
@@ -16,11 +17,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
-use equic_gateway::{IpNet, Rate, parse_duration, parse_size};
+use equic_gateway::{IpNet, parse_duration, parse_size};
 use equic_http3::{
-    Admission, AtLimit, IdentitySource, NoQuota, QuotaConfig, RequestRecord, Server, ServerConfig,
-    UserSpaceQuota,
+    Admission, IdentitySource, NoQuota, RequestRecord, Server, ServerConfig, UserSpaceQuota,
 };
 use equic_quic::{QlogFolder, RetryTokens, TransportConfig, printable};
 use equic_report::number;
@@ -34,11 +33,16 @@ use crate::signals::{Signals, runtime};
 use admission::GatewayAdmission;
 use feed::{Feeding, feed};
 use ids::GatewayIds;
+use limits::{RetryWhen, UserLimit, user_quota};
 use reset_key::ResetKey;
 use retry::LedgerKeys;
 
 /// Serves files, `/health` and `/bytes/N` over HTTP/3 until Ctrl-C.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  equic serve --root www --cert cert.pem --key key.pem --gateway
+  equic serve --gateway /run/equic/equic.sock
+  equic serve --user-limit max_connections=10 --user-limit at_limit=refuse")]
 pub(crate) struct Args {
     /// Address and port to listen on. `[::]` also accepts IPv4. With port 0, the system chooses a
     /// free port
@@ -56,99 +60,21 @@ pub(crate) struct Args {
     /// Store the self-signed certificate in this directory, and use it again after a restart
     #[arg(long, value_name = "DIR", conflicts_with = "cert")]
     cert_dir: Option<PathBuf>,
-    /// DNS names and addresses in the self-signed certificate
-    #[arg(long, value_name = "NAME", conflicts_with = "cert")]
-    cert_name: Vec<String>,
-    /// Send a Retry packet to every client, so that it must validate its address
-    #[arg(long)]
-    retry: bool,
-    /// File with the keys of a gateway that sends Retry packets (`retry_keys` in the gateway's
-    /// configuration). Not needed with --gateway or --gateway-socket, because the server then
-    /// receives the keys from the gateway
-    #[arg(long, value_name = "FILE")]
-    retry_keys: Option<PathBuf>,
-    /// File with a secret, with which the server can reset the connections of its previous process
-    /// after a restart. The server creates the file if it does not exist. Each server needs a
-    /// separate file. For connection IDs made with a gateway's keys, those keys are used instead
-    #[arg(long, value_name = "FILE")]
-    reset_key: Option<PathBuf>,
-    /// Accept 0-RTT requests of returning clients. An attacker who records such a request can make
-    /// the server answer it again, so only GET and HEAD are permitted; other methods get status 425
-    #[arg(long)]
-    early_data: bool,
-    /// Switch to QUIC version 2 if a client starts with version 1 but prefers version 2 (RFC 9369).
-    /// By default, every client keeps the version with which it starts
-    #[arg(long)]
-    upgrade_to_v2: bool,
-    /// Maximum number of paths that a connection may use at a time (RFC 10069)
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=8))]
-    paths: u8,
-    /// Cost of paths from addresses of this prefix, such as 192.0.2.0/24=5, which plugins (for
-    /// example weighted) can read. May be given several times; the first matching prefix applies
-    /// [default: 0]
-    #[arg(long, value_name = "PREFIX=N", value_parser = path_cost)]
-    path_cost: Vec<(IpNet, u32)>,
-    #[command(flatten)]
-    quic: QuicArgs,
-    #[command(flatten)]
-    exchange: ExchangeArgs,
     /// Report connections to the gateway that runs on this machine. If several gateways run, select
-    /// one by interface, name or program id
+    /// one by interface, name or program id. A selector with a `/` is the path of the gateway's
+    /// Unix socket, for which the server needs no privileges
     #[arg(long, value_name = "SELECTOR", num_args = 0..=1, conflicts_with = "gateway_config")]
     gateway: Option<Option<String>>,
-    /// Unix socket of the gateway to which the server reports its connections. The server then
-    /// needs no privileges
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["gateway_config", "gateway"])]
-    gateway_socket: Option<PathBuf>,
-    /// Service of the gateway to which this server belongs [default: the service with the server's
-    /// address]
-    #[arg(long, value_name = "NAME")]
-    service: Option<String>,
     /// Run a gateway with this configuration in this process. One of its services must have the
     /// server's address, or be named with --service
     #[arg(long, value_name = "FILE")]
     gateway_config: Option<PathBuf>,
-    /// Maximum number of connections per source, enforced by the server itself instead of a gateway
-    #[arg(long, value_name = "N", conflicts_with_all = ["gateway", "gateway_socket", "gateway_config"])]
-    user_quota: Option<u32>,
-    /// Rate of new connections per source, such as `20/s burst 40`, enforced by the server itself
-    /// instead of a gateway
-    #[arg(long, value_name = "RATE", conflicts_with_all = ["gateway", "gateway_socket", "gateway_config"])]
-    user_rate: Option<Rate>,
-    /// How to respond to a connection attempt above --user-quota or --user-rate
-    #[arg(long, value_enum, default_value = "ignore")]
-    user_at_limit: UserAtLimit,
-    /// Idle timeout: time without a packet after which a connection is closed. At least 100ms; 0s:
-    /// never
-    #[arg(long, value_name = "DURATION", value_parser = idle_timeout, default_value = "30s")]
-    idle_timeout: Duration,
-    /// If a client migrates to an address that is at its quota, time after which the connection is
-    /// closed
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "4s")]
-    migration_settle: Duration,
-    /// Maximum number of handshakes in progress. The server ignores further connection attempts
-    #[arg(long, value_name = "N", default_value = "4096", value_parser = max_handshakes)]
-    max_handshakes: usize,
-    /// Number of handshakes in progress above which the server sends Retry packets, as with
-    /// --retry, so that packets from forged addresses cannot shut out other clients. If half of
-    /// --max-handshakes is lower, that number applies; `off`: never
-    #[arg(long, value_name = "N", default_value = "100", value_parser = retry_threshold)]
-    retry_threshold: RetryThreshold,
-    /// Receive buffer of the socket, such as 4MB
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    receive_buffer: Option<u64>,
-    /// Number of sockets that share the port. Each has a separate task, so that several cores can
-    /// process packets
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256))]
-    workers: u16,
-    /// Encrypt the socket number in connection IDs, so that an observer cannot use it to track a
-    /// client that changes its address. After such a change, the kernel cannot choose the right
-    /// socket, so the server forwards the client's packets between its sockets
-    #[arg(long)]
-    hide_sockets: bool,
-    /// Number of threads [default: one per CPU]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
+    /// When the server sends Retry packets, so that new clients must validate their address:
+    /// `always` (also if the value is missing), `never`, or while at least N handshakes are in
+    /// progress, so that packets from forged addresses cannot shut out other clients. N is at most
+    /// 2048
+    #[arg(long, value_name = "always|never|N", num_args = 0..=1, default_value = "100", default_missing_value = "always")]
+    retry: RetryWhen,
     /// Print every request
     #[arg(long)]
     log: bool,
@@ -156,26 +82,84 @@ pub(crate) struct Args {
     /// last line has a summary
     #[arg(long)]
     json: bool,
+    /// DNS names and addresses in the self-signed certificate
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with = "cert",
+        help_heading = "Certificate and keys"
+    )]
+    cert_name: Vec<String>,
+    /// File with a secret, with which the server can reset the connections of its previous process
+    /// after a restart. The server creates the file if it does not exist. Each server needs a
+    /// separate file. For connection IDs made with a gateway's keys, those keys are used instead
+    #[arg(long, value_name = "FILE", help_heading = "Certificate and keys")]
+    reset_key: Option<PathBuf>,
+    /// File with the keys of a gateway that sends Retry packets (`retry_keys` in the gateway's
+    /// configuration). Not needed with --gateway, because the server then receives the keys from
+    /// the gateway
+    #[arg(long, value_name = "FILE", help_heading = "Gateway")]
+    retry_keys: Option<PathBuf>,
+    /// Service of the gateway to which this server belongs [default: the service with the server's
+    /// address]
+    #[arg(long, value_name = "NAME", help_heading = "Gateway")]
+    service: Option<String>,
+    /// Limit that the server itself enforces, instead of a gateway: max_connections=N (per source),
+    /// new_per_source=RATE (such as 20/s burst 40), or at_limit=RESPONSE, the response above these
+    /// limits: `ignore` (no response, the default), `refuse` (with CONNECTION_REFUSED) or `close`
+    /// (after the handshake). May be given several times
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with_all = ["gateway", "gateway_config"], help_heading = "Limits")]
+    user_limit: Vec<UserLimit>,
+    /// Idle timeout: time without a packet after which a connection is closed. At least 100ms; 0s:
+    /// never
+    #[arg(long, value_name = "DURATION", value_parser = idle_timeout, default_value = "30s", help_heading = "Limits")]
+    idle_timeout: Duration,
+    /// If a client migrates to an address that is at its quota, time after which the connection is
+    /// closed
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "4s", help_heading = "Limits")]
+    migration_settle: Duration,
+    /// Number of sockets that share the port. Each has a separate task, so that several cores can
+    /// process packets
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Sockets and threads")]
+    workers: u16,
+    /// Encrypt the socket number in connection IDs, so that an observer cannot use it to track a
+    /// client that changes its address. After such a change, the kernel cannot choose the right
+    /// socket, so the server forwards the client's packets between its sockets
+    #[arg(long, help_heading = "Sockets and threads")]
+    hide_sockets: bool,
+    /// Receive buffer of the socket, such as 4MB
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Sockets and threads")]
+    receive_buffer: Option<u64>,
+    /// Number of threads [default: one per CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Sockets and threads")]
+    threads: Option<u16>,
+    /// Accept 0-RTT requests of returning clients. An attacker who records such a request can make
+    /// the server answer it again, so only GET and HEAD are permitted; other methods get status 425
+    #[arg(long, help_heading = "Transport")]
+    early_data: bool,
+    /// Switch to QUIC version 2 if a client starts with version 1 but prefers version 2 (RFC 9369).
+    /// By default, every client keeps the version with which it starts
+    #[arg(long, help_heading = "Transport")]
+    upgrade_to_v2: bool,
+    /// Maximum number of paths that a connection may use at a time (RFC 10069)
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=8), help_heading = "Transport")]
+    paths: u8,
+    /// Cost of paths from addresses of this prefix, such as 192.0.2.0/24=5, which plugins (for
+    /// example weighted) can read. May be given several times; the first matching prefix applies
+    /// [default: 0]
+    #[arg(long, value_name = "PREFIX=N", value_parser = path_cost, help_heading = "Transport")]
+    path_cost: Vec<(IpNet, u32)>,
+    #[command(flatten)]
+    quic: QuicArgs,
+    #[command(flatten)]
+    exchange: ExchangeArgs,
 }
 
-/// Number of handshakes in progress from which on the server sends Retry packets, or `None` for
-/// never.
-#[derive(Clone, Copy)]
-struct RetryThreshold(Option<usize>);
-
-fn retry_threshold(text: &str) -> Result<RetryThreshold, String> {
-    match text {
-        "off" => Ok(RetryThreshold(None)),
-        number => number
-            .parse()
-            .map(|number| RetryThreshold(Some(number)))
-            .map_err(|_| "write a number of handshakes, or `off`".to_owned()),
+impl Args {
+    /// Returns whether the server reports its connections to a gateway.
+    fn has_gateway(&self) -> bool {
+        self.gateway.is_some() || self.gateway_config.is_some()
     }
-}
-
-fn max_handshakes(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| "write a number of handshakes that is 1 or more".to_owned())
 }
 
 fn idle_timeout(text: &str) -> Result<Duration, String> {
@@ -189,17 +173,6 @@ fn path_cost(text: &str) -> Result<(IpNet, u32), String> {
     let wrong = || "a prefix and a number, such as 192.0.2.0/24=5".to_owned();
     let (prefix, cost) = text.split_once('=').ok_or_else(wrong)?;
     Ok((prefix.parse().map_err(|_| wrong())?, cost.parse().map_err(|_| wrong())?))
-}
-
-/// Response of the server to a connection attempt above a limit that the application enforces.
-#[derive(Clone, Copy, ValueEnum)]
-enum UserAtLimit {
-    /// Send no response
-    Ignore,
-    /// Close the connection attempt with CONNECTION_REFUSED
-    Refuse,
-    /// Complete the handshake, then close the connection, like the server in the eQUIC paper
-    Close,
 }
 
 pub(crate) fn run(args: &Args) -> Result {
@@ -226,7 +199,7 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Result {
     let mut signals = Signals::new()?;
     let journal = Journal::new(args.json, "equic.serve/1");
     let bound = Arc::new(GatewayAdmission::default());
-    let quota = user_quota(args)?;
+    let quota = user_quota(&args.user_limit)?;
     let plugins = plugin_writer(args.json);
     let tell = plugins.teller();
     let own =
@@ -241,11 +214,11 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Result {
         hooks: own.hooks(),
         ..config(args, &bound, quota.clone(), &plugins)?
     };
-    if args.gateway.is_some() || args.gateway_socket.is_some() {
+    if args.gateway.is_some() {
         config.retry_tokens.get_or_insert_with(|| Arc::clone(&keys) as Arc<dyn RetryTokens>);
     }
     let ids = GatewayIds::new(args.hide_sockets);
-    if args.gateway.is_some() || args.gateway_socket.is_some() || args.gateway_config.is_some() {
+    if args.has_gateway() {
         config.ids = Some(Arc::new(ids.clone()));
     }
     let server = Server::bind(config)?;
@@ -314,15 +287,10 @@ fn config(
     };
     config.admission = match quota {
         Some(quota) => quota,
-        None if args.gateway.is_some()
-            || args.gateway_socket.is_some()
-            || args.gateway_config.is_some() =>
-        {
-            Arc::clone(bound) as Arc<dyn Admission>
-        }
+        None if args.has_gateway() => Arc::clone(bound) as Arc<dyn Admission>,
         None => Arc::new(NoQuota),
     };
-    config.retry = args.retry;
+    config.retry = args.retry == RetryWhen::Always;
     if let Some(path) = &args.retry_keys {
         config.retry_tokens = Some(Arc::new(retry::GatewayKeys::read(path)?));
     }
@@ -341,8 +309,10 @@ fn config(
     config.key_log = args.quic.key_log()?;
     config.limits.idle_timeout = args.idle_timeout;
     config.limits.migration_settle = args.migration_settle;
-    config.limits.max_handshakes = args.max_handshakes;
-    config.limits.retry_threshold = args.retry_threshold.0;
+    config.limits.retry_threshold = match args.retry {
+        RetryWhen::Handshakes(number) => Some(number),
+        RetryWhen::Always | RetryWhen::Never => None,
+    };
     if let Some(bytes) = args.receive_buffer {
         let bytes = usize::try_from(bytes)
             .map_err(|_| Failure::usage("the receive buffer is too large for this machine: choose a smaller --receive-buffer"))?;
@@ -398,27 +368,6 @@ fn plugin_writer(json: bool) -> Writer<Standing> {
             || json!({ "event": "plugins lost", "count": count }),
         ),
     })
-}
-
-fn user_quota(args: &Args) -> Result<Option<Arc<UserSpaceQuota>>> {
-    let rate = args.user_rate.filter(|rate| !rate.is_off());
-    if args.user_quota.is_none() && rate.is_none() {
-        return Ok(None);
-    }
-    let config = QuotaConfig {
-        max_connections: args.user_quota.unwrap_or(0),
-        new_per_source: rate.map(|rate| equic_http3::Rate {
-            per_second: rate.units_per_second(),
-            burst: u32::try_from(rate.burst()).unwrap_or(u32::MAX),
-        }),
-        at_limit: match args.user_at_limit {
-            UserAtLimit::Ignore => AtLimit::Ignore,
-            UserAtLimit::Refuse => AtLimit::Refuse,
-            UserAtLimit::Close => AtLimit::Close,
-        },
-        ..QuotaConfig::default()
-    };
-    Ok(Some(Arc::new(UserSpaceQuota::new(config)?)))
 }
 
 fn announce(server: &Server, feeding: Option<&Feeding>, journal: &Journal) {

@@ -99,9 +99,9 @@ fn config_options_replace_values_of_the_file() {
     let told = equic(&["gateway", "check", EXAMPLE, "-o", "web.max_connections=7"]);
     assert!(told.stderr.contains("web.max_connections = 7 replaces 100"), "{told:?}");
     for (option, part) in [
-        ("max_connections=x", "a number"),
+        ("max_connections=x", "a whole number"),
         ("gateway.socket.max_servers=99", "1 to 16"),
-        ("web.listen=444", "no setting `web.listen`"),
+        ("web.listen=444", "an option cannot set this key"),
         ("nosuch.policy=new", "nosuch"),
     ] {
         let refused = equic(&["gateway", "check", EXAMPLE, "-o", option]);

@@ -120,7 +120,7 @@ pub(crate) fn read(kind: Kind, text: &str, folder: &Path) -> Result<(), String> 
             let file = folder.join("rules.toml");
             std::fs::write(&file, &text).unwrap();
             let mut serve = std::process::Command::new(EQUIC);
-            serve.args(["serve", "--listen", "127.0.0.1:0", "--push-rules"]).arg(file);
+            serve.args(["serve", "--listen", "127.0.0.1:0", "--push"]).arg(file);
             Running::start(serve, &[]).line("serving HTTP/3 on ");
             Ok(())
         }

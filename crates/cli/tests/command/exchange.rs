@@ -159,7 +159,7 @@ fn push_rules_select_by_the_address_of_the_client() {
     let rules = files.folder.path().join("rules.toml");
     let text = "[[rule]]\npeers = [\"127.0.0.2/32\"]\npush = [\"cap.qplug\"]\n";
     fs::write(&rules, text).unwrap();
-    let (server, base) = serve(&["--push-rules", rules.to_str().unwrap()]);
+    let (server, base) = serve(&["--push", rules.to_str().unwrap()]);
     let accept = ["--accept-plugins", files.policy.to_str().unwrap()];
     for (from, has) in [("127.0.0.2", true), ("127.0.0.3", false)] {
         let (_, plugin) = get(&base, &[&accept[..], &["--from", from]].concat());

@@ -28,6 +28,54 @@ fn help_fits_80_columns_everywhere() {
     }
 }
 
+/// Returns the numbers of options in the first group of a help text, and in all groups. Also returns
+/// whether the text has several groups.
+fn options_of(help: &str) -> (usize, usize, bool) {
+    let (mut first, mut all, mut groups) = (0, 0, 0);
+    let mut heading = false;
+    for line in help.lines() {
+        heading |= line.ends_with(':') && !line.starts_with(' ');
+        let option = line.trim_start();
+        let long = option.split_once(", ").map_or(option, |(_, long)| long);
+        if line.len() - option.len() <= 6 && option.starts_with('-') && long.starts_with("--") {
+            groups += usize::from(heading);
+            heading = false;
+            all += 1;
+            first += usize::from(groups == 1);
+        }
+    }
+    (first, all, groups > 1)
+}
+
+/// `--help` counts as an option.
+#[test]
+fn commands_have_few_options_and_long_lists_have_headings() {
+    for path in commands(EQUIC) {
+        let mut args: Vec<&str> = path.iter().map(String::as_str).collect();
+        args.push("--help");
+        let help = equic(&args).ok();
+        let (first, all, headings) = options_of(&help);
+        let (most, most_first) = match args.as_slice() {
+            ["serve", _] => (36, 11),
+            ["gateway", "run", _] => (23, 11),
+            _ => (31, 16),
+        };
+        assert!((1..=most).contains(&all), "{path:?} has {all} options: {help}");
+        assert!(first <= most_first, "{path:?} has {first} options without a heading: {help}");
+        assert!(all <= 20 || headings, "{path:?} has {all} options, but no headings: {help}");
+    }
+}
+
+/// The number of columns of a terminal on half a screen.
+#[test]
+fn the_table_of_settings_has_100_columns() {
+    let table = equic(&["gateway", "settings"]).ok();
+    assert!(table.contains("max_connections") && table.contains("burst of 2 or"), "{table}");
+    for line in table.lines() {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+}
+
 /// If two groups of commands share a verb, it must mean the same in both.
 #[test]
 fn verb_has_one_meaning() {

@@ -298,8 +298,9 @@ fn certificate_of_a_ca_used_by_a_server_is_explained() {
 }
 
 #[test]
-fn user_quota_limits_connections() {
-    let quota = ["--listen", "127.0.0.1:0", "--user-quota", "2", "--user-at-limit", "refuse"];
+fn user_limit_limits_connections() {
+    let quota = "--listen 127.0.0.1:0 --user-limit max_connections=2 --user-limit at_limit=refuse";
+    let quota: Vec<&str> = quota.split(' ').collect();
     let (server, ready) = serve(Command::new(EQUIC), &quota);
     let url = format!("https://{}/health", text(&ready, "address"));
     let load = [
@@ -417,7 +418,7 @@ fn serve_reports_to_a_running_gateway_and_may_be_killed() {
 fn serve_raises_a_low_limit_of_descriptors() {
     let mut command = Command::new("prlimit");
     command.args(["--nofile=256:4096", EQUIC.path()]);
-    let (server, ready) = serve(command, &["--listen", "127.0.0.1:0", "--retry-threshold", "0"]);
+    let (server, ready) = serve(command, &["--listen", "127.0.0.1:0", "--retry", "0"]);
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", ready["pid"])).unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     assert_eq!(line.split_whitespace().nth(3), Some("4096"), "{line}");
@@ -430,12 +431,12 @@ fn serve_raises_a_low_limit_of_descriptors() {
 }
 
 #[test]
-fn retry_threshold_is_a_number_or_off() {
-    let wrong = equic(&["serve", "--retry-threshold", "some"]);
-    assert!(wrong.code == Some(2) && wrong.stderr.contains("`off`"), "{wrong:?}");
+fn retry_option_is_a_word_or_a_number() {
+    let wrong = equic(&["serve", "--retry", "some"]);
+    assert!(wrong.code == Some(2) && wrong.stderr.contains("`never`"), "{wrong:?}");
     // The protection against forged Initial packets must be on by default.
     let help = equic(&["serve", "--help"]).ok();
-    let (_, option) = help.split_once("--retry-threshold <N>").expect("it is an option");
+    let (_, option) = help.split_once("--retry [<always|never|N>]").expect("it is an option");
     let (_, default) = option.split_once("[default: ").expect("it has a default");
     assert!(default.starts_with("100]"), "{default:.40}");
 }
@@ -460,18 +461,18 @@ fn serve_through_the_socket_gets_the_service_at_its_address() {
     let sources = || equic(&["gateway", "sources", "--by", "connections", "--gateway", &name]);
     assert!(sources().stderr.contains("no server reports its connections"));
     for (listen, service) in [("[::]:443", "web"), ("0.0.0.0:8443", "alt")] {
-        let args = ["--listen", listen, "--gateway-socket", socket];
+        let args = ["--listen", listen, "--gateway", socket];
         let (server, ready) = serve(lab.server().command(EQUIC), &args);
         assert_eq!(text(&ready["gateway"], "service"), service);
         let sources = sources();
         assert!(sources.code == Some(0) && sources.stderr.is_empty(), "{sources:?}");
         assert!(server.terminate().success());
     }
-    let args = ["serve", "--listen", "[::]:444", "--gateway-socket", socket];
+    let args = ["serve", "--listen", "[::]:444", "--gateway", socket];
     let elsewhere = equic_in(lab.server(), &args);
     assert_eq!(elsewhere.code, Some(1), "{elsewhere:?}");
     assert!(elsewhere.stderr.contains("has no service on [::]:444"), "{elsewhere:?}");
-    let args = ["--listen", "[::]:444", "--gateway-socket", socket, "--service", "alt"];
+    let args = ["--listen", "[::]:444", "--gateway", socket, "--service", "alt"];
     let (server, ready) = serve(lab.server().command(EQUIC), &args);
     assert_eq!(text(&ready["gateway"], "service"), "alt");
     assert!(server.terminate().success() && gateway.terminate().success());

@@ -144,7 +144,7 @@ fn migration_counts_the_connections_of_other_processes() {
     let _first = stage.serve_on(443, &settle);
     // One server joins through the gateway's maps, the others through its socket.
     let _others = ["[::]:444", "[::]:445"].map(|address| {
-        let listen = ["serve", "--json", "--gateway-socket", socket, "--listen", address];
+        let listen = ["serve", "--json", "--gateway", socket, "--listen", address];
         let args = [&listen[..], &["--idle-timeout", "1h"], &settle].concat();
         let server = Running::start(stage.lab.server().command(EQUIC), &args);
         server.event("ready");

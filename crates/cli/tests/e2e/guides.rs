@@ -385,7 +385,7 @@ fn guide_to_sockets() {
     guide.instead.push(("/run/equic/equic.sock".to_owned(), socket));
     guide.write("equic.toml", CONFIG);
     guide.starts("equic gateway run", GATEWAY);
-    guide.starts_line("equic serve --gateway-socket $PWD/equic.sock", "serving HTTP/3 on ");
+    guide.starts_line("equic serve --gateway $PWD/equic.sock", "serving HTTP/3 on ");
     assert!(guide.shell_succeeds("equic gateway status").contains("equic serve"));
     guide.end();
 }

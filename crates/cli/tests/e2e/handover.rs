@@ -251,16 +251,8 @@ fn serve_as_nobody(stage: &TestStage, equic: &Path, socket: &str) -> Running {
     let mut command = stage.lab.server().command("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]);
     command.args(["--inh-caps=-all", "--no-new-privs"]).arg(equic);
-    let args = [
-        "serve",
-        "--json",
-        "--listen",
-        "[::]:443",
-        "--gateway-socket",
-        socket,
-        "--idle-timeout",
-        "1h",
-    ];
+    let args =
+        ["serve", "--json", "--listen", "[::]:443", "--gateway", socket, "--idle-timeout", "1h"];
     let server = Running::start(command, &args);
     let ready = server.event("ready");
     assert_eq!(ready["gateway"]["name"], stage.name.as_str(), "{ready}");

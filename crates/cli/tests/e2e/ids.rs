@@ -146,7 +146,7 @@ fn ids_survive_a_renewal_of_the_keys() {
     let socket = folder.path().join("sock");
     let socket = socket.to_str().expect("UTF-8");
     let _gateway = stage.gateway(&["--socket", socket]);
-    let by_socket = ["serve", "--json", "--listen", "[::]:443", "--gateway-socket", socket];
+    let by_socket = ["serve", "--json", "--listen", "[::]:443", "--gateway", socket];
     let server = crate::common::Running::start(stage.command(), &by_socket);
     server.event("ready");
     stage.await_servers(1);

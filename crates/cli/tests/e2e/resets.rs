@@ -153,7 +153,7 @@ fn reset_reaches_clients_of_a_killed_unprivileged_server() {
         socket,
     ];
     let _gateway = stage.gateway(&rest);
-    let listen = ["--listen", "[::]:443", "--gateway-socket", socket, "--idle-timeout", "1h"];
+    let listen = ["--listen", "[::]:443", "--gateway", socket, "--idle-timeout", "1h"];
     let args = [&["serve", "--json"], &listen[..], &with_certificate(folder.path())].concat();
     let server = Running::start(stage.lab.server().command(EQUIC), &args);
     server.event("ready");

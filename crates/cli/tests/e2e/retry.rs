@@ -260,7 +260,7 @@ fn retry_keys_are_given_to_servers_as_they_join() {
     drop(server);
     stage.await_servers(0);
 
-    let listen = ["--listen", "[::]:443", "--gateway-socket", socket];
+    let listen = ["--listen", "[::]:443", "--gateway", socket];
     let args = [&["serve", "--json", "--idle-timeout", "1h"], &listen[..]].concat();
     let server = Running::start(stage.lab.server().command(EQUIC), &args);
     server.event("ready");

@@ -15,7 +15,7 @@ use crate::failure::{Failure, Result};
 /// Lists of plugins to offer.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
-    rules: Vec<(Vec<IpNet>, Vec<Arc<Push>>)>,
+    rules: Vec<PrefixesAndPlugins>,
     /// Plugins to offer to peers that match no rule.
     usual: Vec<Arc<Push>>,
 }
@@ -38,26 +38,18 @@ struct Rule {
 }
 
 impl Lists {
-    /// Reads the bundles in `usual`, which are offered to peers that match no rule, and the bundles
-    /// that the file `rules` names.
-    pub(super) fn read(usual: &[PathBuf], rules: Option<&Path>) -> Result<Lists> {
-        let read = |files: &mut dyn Iterator<Item = PathBuf>| {
-            files.map(|file| bundle(&file)).collect::<Result<Vec<Arc<Push>>>>()
-        };
-        let usual = read(&mut usual.iter().cloned())?;
-        let Some(file) = rules else { return Ok(Lists { rules: Vec::new(), usual }) };
-        let what = |error: &dyn std::fmt::Display| {
-            Failure::because(format_args!("cannot read the rules {}", file.display()), error)
-        };
-        let text = read_regular_text(file, Config::MAX_BYTES).map_err(|error| what(&error))?;
-        let parsed: File = toml::from_str(&text).map_err(|error| what(&error))?;
-        let folder = file.parent().unwrap_or(Path::new(""));
-        let rules = parsed.rule.into_iter().map(|Rule { peers, push }| {
-            let peers = peers.iter().map(|text| parse_prefix(text).map_err(|error| what(&error)));
-            let peers = peers.collect::<Result<Vec<IpNet>>>()?;
-            Ok((peers, read(&mut push.into_iter().map(|file| folder.join(file)))?))
-        });
-        Ok(Lists { rules: rules.collect::<Result<_>>()?, usual })
+    /// Reads the bundles in `files`, which are offered to peers that match no rule, and the bundles
+    /// that the rules name. A file whose name ends in `.toml` contains rules.
+    pub(super) fn read(files: &[PathBuf]) -> Result<Lists> {
+        let mut lists = Lists::default();
+        for file in files {
+            if file.extension().is_some_and(|extension| extension == "toml") {
+                lists.rules.extend(rules(file)?);
+            } else {
+                lists.usual.push(bundle(file)?);
+            }
+        }
+        Ok(lists)
     }
 
     /// Returns the plugins to offer to the peer at this address.
@@ -77,6 +69,24 @@ impl Lists {
     pub(super) fn is_empty(&self) -> bool {
         self.usual.is_empty() && self.rules.iter().all(|(_, push)| push.is_empty())
     }
+}
+
+type PrefixesAndPlugins = (Vec<IpNet>, Vec<Arc<Push>>);
+
+fn rules(file: &Path) -> Result<Vec<PrefixesAndPlugins>> {
+    let what = |error: &dyn std::fmt::Display| {
+        Failure::because(format_args!("cannot read the rules {}", file.display()), error)
+    };
+    let text = read_regular_text(file, Config::MAX_BYTES).map_err(|error| what(&error))?;
+    let parsed: File = toml::from_str(&text).map_err(|error| what(&error))?;
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let rules = parsed.rule.into_iter().map(|Rule { peers, push }| {
+        let peers = peers.iter().map(|text| parse_prefix(text).map_err(|error| what(&error)));
+        let peers = peers.collect::<Result<Vec<IpNet>>>()?;
+        let push = push.iter().map(|plugin| bundle(&folder.join(plugin)));
+        Ok((peers, push.collect::<Result<_>>()?))
+    });
+    rules.collect()
 }
 
 fn bundle(file: &Path) -> Result<Arc<Push>> {
@@ -106,8 +116,7 @@ mod tests {
         let text = "[[rule]]\npeers = [\"192.0.2.7/32\"]\npush = []\n\
             [[rule]]\npeers = [\"192.0.2.0/24\", \"2001:db8::/32\"]\npush = [\"one.qplug\", \"two.qplug\"]\n";
         std::fs::write(&rules, text).unwrap();
-        let usual = [folder.path().join("usual.qplug")];
-        let lists = Lists::read(&usual, Some(&rules)).unwrap();
+        let lists = Lists::read(&[rules.clone(), folder.path().join("usual.qplug")]).unwrap();
         let of = |address: &str| -> Vec<String> {
             let of = lists.of(address.parse().unwrap());
             of.iter().map(|push| push.manifest().name.clone()).collect()
@@ -119,7 +128,7 @@ mod tests {
         assert_eq!(of("198.51.100.1"), ["usual"]);
         assert!(!lists.is_empty() && Lists::default().is_empty());
         std::fs::write(&rules, "[[rule]]\nclients = []\npush = []\n").unwrap();
-        let wrong = Lists::read(&[], Some(&rules)).unwrap_err().to_string();
+        let wrong = Lists::read(&[rules]).unwrap_err().to_string();
         assert!(wrong.contains("rules.toml") && wrong.contains("clients"), "{wrong}");
     }
 }

@@ -35,22 +35,20 @@ pub use writer::{Report, Writer};
 /// Options for plugins that are offered, and for those that are accepted.
 #[derive(Args)]
 pub struct ExchangeArgs {
-    /// Plugin (.qplug) to offer to the peer of each connection; may be given several times
-    #[arg(long, value_name = "FILE")]
+    /// Plugin (.qplug) to offer to the peer of each connection; may be given several times. A file
+    /// NAME.toml has rules: a peer is offered the plugins of the first rule that matches its
+    /// address, instead of the other plugins
+    #[arg(long, value_name = "FILE", help_heading = "Plugins")]
     push: Vec<PathBuf>,
-    /// File with rules (TOML): each peer is offered the plugins of the first rule that matches its
-    /// address. A peer without a matching rule is offered the plugins of --push
-    #[arg(long, value_name = "RULES")]
-    push_rules: Option<PathBuf>,
     /// Send no stream data until the peer has accepted or refused the offered plugins, for at most
     /// this time (1s)
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Plugins")]
     push_hold: Option<Duration>,
     /// Policy (TOML): accept those plugins of the peer that the policy permits
-    #[arg(long, value_name = "POLICY")]
+    #[arg(long, value_name = "POLICY", help_heading = "Plugins")]
     accept_plugins: Option<PathBuf>,
     /// Directory in which accepted plugins are cached, so that they need not be fetched again
-    #[arg(long, value_name = "DIR", requires = "accept_plugins")]
+    #[arg(long, value_name = "DIR", requires = "accept_plugins", help_heading = "Plugins")]
     plugin_cache: Option<PathBuf>,
 }
 
@@ -72,7 +70,7 @@ impl ExchangeArgs {
         tally: Option<&Tally>,
         tell: impl Fn(&Standing) + Send + Sync + 'static,
     ) -> Result<Option<Extension>> {
-        let lists = Lists::read(&self.push, self.push_rules.as_deref())?;
+        let lists = Lists::read(&self.push)?;
         if lists.is_empty() && self.push_hold.is_some() {
             return Err(Failure::usage(
                 "--push-hold has no effect without plugins to offer: add --push",
@@ -147,7 +145,7 @@ fn extension(config: ExchangeConfig, lists: Lists, tell: Teller) -> Extension {
 pub fn open_to_all(push: &[PathBuf]) -> Result<ExchangeConfig> {
     let mut config = ExchangeConfig::new(Bytecode::default());
     config.policy = Some(Policy::parse("anyone = [\"observe\", \"tune\", \"frames\"]")?);
-    config.push = Lists::read(push, None)?.usual().to_vec();
+    config.push = Lists::read(push)?.usual().to_vec();
     config.meter = Some(meter());
     Ok(config)
 }

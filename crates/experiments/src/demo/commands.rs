@@ -19,19 +19,19 @@ impl DemoPlan {
         // In one arm, the server has its default Retry threshold. In the other arms, Retry by the
         // server is off, because they compare protections in front of the server.
         if arm != Arm::ForgedServerRetry {
-            args.extend(words(&["--retry-threshold", "off"]));
+            args.extend(words(&["--retry", "never"]));
         }
         match arm {
             Arm::Alone | Arm::Unprotected => {}
             Arm::Calm | Arm::ForgedUnprotected | Arm::ForgedServerRetry => {}
             // Ignoring packets costs the server least, and the gateway also ignores them.
             Arm::UserSpace => args.extend(words(&[
-                "--user-quota",
-                &self.max_connections.to_string(),
-                "--user-rate",
-                self.new_per_source,
-                "--user-at-limit",
-                "ignore",
+                "--user-limit",
+                &format!("max_connections={}", self.max_connections),
+                "--user-limit",
+                &format!("new_per_source={}", self.new_per_source),
+                "--user-limit",
+                "at_limit=ignore",
             ])),
             // When the server joins the gateway, it gets the keys for the tokens in the gateway's
             // Retry packets.

@@ -225,7 +225,7 @@ fn notes_on_forged(plan: &DemoPlan, arms: &[ArmResult]) -> Vec<String> {
             number::seconds(f64::from(plan.timeout_ms) / 1000.0),
         ),
         format!(
-            "\"Retry by the server\" is `equic serve` with its defaults: with 100 or more unfinished handshakes, the server sends Retry packets. In all other arms, this is turned off (--retry-threshold off). The gateway has the limits above and `retry = \"adaptive\"`: if more than {} come from unvalidated addresses, the gateway answers Initials itself, up to answers_per_service = \"{}\".",
+            "\"Retry by the server\" is `equic serve` with its defaults: with 100 or more unfinished handshakes, the server sends Retry packets. In all other arms, this is turned off (--retry never). The gateway has the limits above and `retry = \"adaptive\"`: if more than {} come from unvalidated addresses, the gateway answers Initials itself, up to answers_per_service = \"{}\".",
             plan.retry_above, plan.answers_per_service
         ),
     ];

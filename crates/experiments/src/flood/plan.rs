@@ -126,18 +126,18 @@ impl FloodPlan {
         let mut args = words(&["serve", "--json", "--threads", "1", "--listen", &listen]);
         // The server's own Retry is off, because the arms compare protections in front of the
         // server.
-        args.extend(words(&["--retry-threshold", "off"]));
+        args.extend(words(&["--retry", "never"]));
         args.extend(words(&["--receive-buffer", RECEIVE_BUFFER]));
         match arm {
             Arm::Elsewhere | Arm::Nftables | Arm::Nothing => {}
             // Ignoring packets costs the server least, and the gateway also ignores them.
             Arm::UserSpace => args.extend(words(&[
-                "--user-quota",
-                &self.max_connections.to_string(),
-                "--user-rate",
-                &self.new_per_source,
-                "--user-at-limit",
-                "ignore",
+                "--user-limit",
+                &format!("max_connections={}", self.max_connections),
+                "--user-limit",
+                &format!("new_per_source={}", self.new_per_source),
+                "--user-limit",
+                "at_limit=ignore",
             ])),
             Arm::Gateway => args.extend(words(&["--gateway", gateway])),
         }

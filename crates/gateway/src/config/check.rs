@@ -184,6 +184,8 @@ fn check_gateway(gateway: &GatewayConfig) -> Vec<Wrong> {
             Err(format!("`{pin}` is not usable: write an absolute path of at most 120 bytes")),
         );
     }
+    note("retry_keys", check_path(gateway.retry_keys.as_deref()));
+    note("rotation_file", check_path(gateway.rotation_file.as_deref()));
     for (index, name) in gateway.interfaces.iter().enumerate() {
         // An interface's alternative name can have up to 127 bytes, which is longer than an
         // ordinary name.
@@ -239,6 +241,8 @@ fn check_ban(ban: &BanConfig) -> Vec<Wrong> {
     }
     note("forgive_after", range(ban.forgive_after, seconds(1, 3_650 * DAY), shown));
     note("sources", range(ban.sources, 16..=1 << 24, |v| v.to_string()));
+    let state = ban.state.as_ref().map(|state| state.to_string_lossy());
+    note("state", check_path(state.as_deref()));
     if ban.reasons.is_empty() {
         note("reasons", Err("the list of reasons is empty, so no source is ever banned: add a reason, or remove the table [ban]".to_owned()));
     }
@@ -303,12 +307,19 @@ fn check_name(name: &str, dots: bool) -> Result<(), String> {
             "`{name}` is not a valid name: write 1 to 31 letters, digits, `-`, `_`{dot}"
         ));
     }
-    if !dots && (name == "gateway" || name.bytes().all(|b| b.is_ascii_digit())) {
+    if !dots && (name == "gateway" || name == "ban" || name.bytes().all(|b| b.is_ascii_digit())) {
         return Err(format!(
             "`{name}` cannot be a service's name, because this word has another meaning in settings: choose another name"
         ));
     }
     Ok(())
+}
+
+fn check_path(path: Option<&str>) -> Result<(), String> {
+    match path {
+        Some("") => Err("the path is empty: write a path, or remove the key".to_owned()),
+        _ => Ok(()),
+    }
 }
 
 fn range<T: PartialOrd>(

@@ -6,6 +6,7 @@
 
 use serde::Serialize;
 
+use super::option::check_text;
 use super::settings::{GATEWAY_SETTINGS, GatewaySetting, KEYS};
 use super::{
     Config, ConfigError, GatewayConfig, Key, SERVICE_SETTINGS, ServiceConfig, ServiceSetting,
@@ -105,6 +106,7 @@ impl Setting {
     /// Returns [`ConfigError::UnknownKey`] with similar keys if the key is unknown, and
     /// [`ConfigError::Invalid`] with a description of valid values if the value is invalid.
     pub fn parse(key: &str, value: &str) -> Result<Setting, ConfigError> {
+        check_text(key.trim(), value.trim())?;
         let (service, name) = match key.trim().rsplit_once('.') {
             Some((service, name)) => (Some(service), name),
             None => (None, key.trim()),

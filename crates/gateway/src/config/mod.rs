@@ -43,7 +43,7 @@ pub(crate) use convert::{
 };
 pub use keys::{Change, Setting};
 pub use listfile::{parse_list, read_list};
-pub use option::ReplacedValue;
+pub use option::{ConfigOption, ReplacedValue};
 pub use overrides::OverrideConfig;
 pub(crate) use overrides::{overrides_from_abi, overrides_of};
 pub use problem::{ConfigError, Problem};

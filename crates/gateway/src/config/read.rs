@@ -18,7 +18,7 @@ use super::{
     SettingKind, SettingValue, SocketConfig, parse_prefix,
 };
 use crate::error::similar;
-use crate::quantity::parse_duration;
+use crate::quantity::{Rate, parse_duration};
 
 /// Reads one TOML table: `keys!(reader, table, path; "key" => place, how; ...)`. For each key, the
 /// reader's method `how` parses the value into `place`. All other keys are reported as unknown.
@@ -81,6 +81,12 @@ pub(super) struct Reader<'a> {
 
 /// Beginning of the message about an unknown key.
 pub(super) const UNKNOWN: &str = "there is no such key";
+
+/// Beginning of the message about a table that has a value instead.
+pub(super) const A_TABLE: &str = "this key is a table";
+
+/// Beginning of the message about a list that has another value instead.
+pub(super) const A_LIST: &str = "this key takes a list";
 
 /// Parses a configuration. Returns the configuration as far as it could be read, and every problem.
 pub(super) fn read(text: &str) -> (Config, Vec<Problem>) {
@@ -173,7 +179,7 @@ impl Reader<'_> {
             "lease" => gateway.lease, duration;
             "poll_every" => gateway.poll_every, duration;
             "seccomp" => gateway.seccomp, plain;
-            "events" => gateway.events, plain;
+            "events" => gateway.events, rate_of_units;
             "drop_deep_headers" => gateway.drop_deep_headers, plain;
             "retry_keys" => gateway.retry_keys, optional;
             "rotation_file" => gateway.rotation_file, optional;
@@ -283,15 +289,37 @@ impl Reader<'_> {
         Some(match kind {
             SettingKind::Flag => SettingValue::Flag(self.one(at, value)?),
             SettingKind::Number => SettingValue::Number(self.one(at, value)?),
-            SettingKind::Rate => SettingValue::Rate(self.one(at, value)?),
-            SettingKind::ByteRate => SettingValue::ByteRate(self.one(at, value)?),
-            SettingKind::Threshold => SettingValue::Threshold(self.one(at, value)?),
+            SettingKind::Rate => SettingValue::Rate(self.rate(at, value, kind)?),
+            SettingKind::ByteRate => SettingValue::ByteRate(self.rate(at, value, kind)?),
+            SettingKind::Threshold => SettingValue::Threshold(self.rate(at, value, kind)?),
             SettingKind::Duration => SettingValue::Duration(self.time(at, value)?),
             SettingKind::Policy => SettingValue::Policy(self.one(at, value)?),
             SettingKind::Retry => SettingValue::Retry(self.one(at, value)?),
             SettingKind::Versions => SettingValue::Versions(self.one(at, value)?),
             SettingKind::Fragments => SettingValue::Fragments(self.one(at, value)?),
         })
+    }
+
+    /// Reads a rate of this kind.
+    fn rate(&mut self, at: &At, value: &Spanned<DeValue<'_>>, kind: SettingKind) -> Option<Rate> {
+        let text = self.one::<String>(at, value)?;
+        match kind.parse(&text) {
+            Ok(read) => read.rate(),
+            Err(message) => {
+                self.fail(at, value, message);
+                None
+            }
+        }
+    }
+
+    fn rate_of_units(&mut self, at: &At, value: &Spanned<DeValue<'_>>, place: &mut Rate) {
+        if let Some(read) = self.rate(at, value, SettingKind::Rate) {
+            *place = read;
+        }
+    }
+
+    fn optional_rate(&mut self, at: &At, value: &Spanned<DeValue<'_>>, place: &mut Option<Rate>) {
+        *place = self.rate(at, value, SettingKind::Rate);
     }
 
     fn overrides(&mut self, at: &At, value: &Spanned<DeValue<'_>>, all: &mut Vec<OverrideConfig>) {
@@ -306,8 +334,8 @@ impl Reader<'_> {
             keys!(self, table, at;
                 "prefixes" => own.prefixes, prefixes;
                 "max_connections" => own.max_connections, optional;
-                "new_per_source" => own.new_per_source, optional;
-                "packets_per_source" => own.packets_per_source, optional;
+                "new_per_source" => own.new_per_source, optional_rate;
+                "packets_per_source" => own.packets_per_source, optional_rate;
                 "bytes_per_source" => own.bytes_per_source, optional;
             );
             all.push(own);
@@ -322,7 +350,7 @@ impl Reader<'_> {
         match value.get_ref() {
             DeValue::Table(table) => Some(table),
             _ => {
-                self.fail(at, value, format!("this key is a table: write [{}]", at.shown));
+                self.fail(at, value, format!("{A_TABLE}: write [{}]", at.shown));
                 None
             }
         }
@@ -394,11 +422,7 @@ impl Reader<'_> {
         let list = match value.get_ref() {
             DeValue::Array(list) => Some(list),
             _ => {
-                self.fail(
-                    at,
-                    value,
-                    "this key takes a list: write [...] around the value".to_owned(),
-                );
+                self.fail(at, value, format!("{A_LIST}: write [...] around the value"));
                 None
             }
         };

@@ -58,6 +58,12 @@ impl SocketConfig {
                 format!("`{path}` is not usable: write an absolute path of at most 90 bytes"),
             ));
         }
+        for (key, value) in [("owner", &self.owner), ("group", &self.group)] {
+            if value.as_ref().is_some_and(String::is_empty) {
+                let message = "the name is empty: write a name or a number, or remove the key";
+                wrong.push((key, message.to_owned()));
+            }
+        }
         let octal = mode.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
         if !octal || !(3..=4).contains(&mode.len()) {
             wrong.push((

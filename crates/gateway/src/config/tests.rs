@@ -437,8 +437,12 @@ fn setting_parses_and_applies() {
     let unknown = Setting::parse("max_conections", "5").unwrap_err().to_string();
     assert!(unknown.contains("did you mean max_connections"), "{unknown}");
     for (key, value, part) in [
-        ("max_connections", "-1", "number"),
-        ("max_connections", "5000000000", "over"),
+        ("max_connections", "-1", "whole number"),
+        ("max_connections", "10MB", "not bytes"),
+        ("new_per_source", "10MB/s", "in bytes"),
+        ("MAX_CONNECTIONS", "5", "did you mean max_connections?"),
+        ("policy", "n\new", "control character"),
+        ("max_connections", "5000000000", "0 to 4294967295"),
         ("web.policy", "x", "`web.policy`: `x` is not a policy"),
         ("enabled", "maybe", "true"),
         ("handshake_timeout", "1h", "out of range"),

@@ -20,8 +20,7 @@ macro_rules! named {
     ($type:ident, $expected:literal, $($variant:ident = $name:literal),+) => {
         impl $type {
             /// Names of all values in the configuration.
-            // For some types, only the schema needs the names.
-            #[cfg_attr(not(feature = "schema"), allow(dead_code))]
+            #[allow(dead_code, reason = "only the schema uses those of some types")]
             pub(crate) const NAMES: &[&str] = &[$($name),+];
 
             /// Returns the value's name in the configuration.

@@ -10,7 +10,7 @@ use super::check::out_of_range;
 use super::convert::nanos;
 use super::{Fragments, Policy, Retry, Versions};
 use crate::abi;
-use crate::quantity::{Rate, format_duration, parse_duration, parse_size};
+use crate::quantity::{QuantityError, RATE, Rate, format_duration, parse_duration, parse_size};
 
 /// Type of a setting's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,9 +73,9 @@ impl SettingKind {
         Ok(match self {
             SettingKind::Flag => SettingValue::Flag(parse_flag(text)?),
             SettingKind::Number => SettingValue::Number(parse_number(text)?),
-            SettingKind::Rate => SettingValue::Rate(read(text)?),
+            SettingKind::Rate => SettingValue::Rate(rate_of_units(text)?),
             SettingKind::ByteRate => SettingValue::ByteRate(read(text)?),
-            SettingKind::Threshold => SettingValue::Threshold(read(text)?),
+            SettingKind::Threshold => SettingValue::Threshold(rate_of_units(text)?),
             SettingKind::Duration => {
                 SettingValue::Duration(parse_duration(text).map_err(|e| e.to_string())?)
             }
@@ -95,12 +95,31 @@ fn parse_flag(text: &str) -> Result<bool, String> {
     }
 }
 
+/// Parses a rate of packets or connections. Fails if it is one of bytes.
+fn rate_of_units(text: &str) -> Result<Rate, String> {
+    let rate = text.parse().map_err(|error: QuantityError| match error.expected == RATE {
+        true => format!("`{text}` is not a rate: write, for example, {RATES_OF_UNITS} or `off`"),
+        false => error.to_string(),
+    })?;
+    if text.contains('B') {
+        return Err(format!(
+            "`{text}` is in bytes, but this setting counts packets or connections: write, for example, {RATES_OF_UNITS}"
+        ));
+    }
+    Ok(rate)
+}
+
+const RATES_OF_UNITS: &str = "`20/s`, `20/s burst 40`, `300/min`";
+
 fn parse_number(text: &str) -> Result<u32, String> {
     if text == "off" {
         return Ok(0);
     }
-    let number = parse_size(text).map_err(|error| error.to_string())?;
-    u32::try_from(number).map_err(|_| format!("{number} is over {}", u32::MAX))
+    let wrong = || format!("`{text}` is not a whole number from 0 to {}", u32::MAX);
+    if text.contains(['B', 'i']) {
+        return Err(format!("{}: it counts connections, not bytes", wrong()));
+    }
+    parse_size(text).ok().and_then(|number| u32::try_from(number).ok()).ok_or_else(wrong)
 }
 
 /// SettingValue of a setting. `Display` writes it as in `KEY=VALUE`.

@@ -136,7 +136,7 @@ fn demo_that_is_interrupted_leaves_nothing() {
     // Interrupt the first demo in its first part. Interrupt the second one during the flood with
     // forged sources, after it has passed through the parts before.
     let first = [" net load well "];
-    let between = [" net load parallel ", " --user-quota ", " --max-connections ", " --count "];
+    let between = [" net load parallel ", " --user-limit ", " --max-connections ", " --count "];
     let late = [&first[..], &between, &[" --spoof "]].concat();
     for steps in [&first[..], &late] {
         let (mark, out) = (unique("demo-interrupted"), tempfile::tempdir().unwrap());

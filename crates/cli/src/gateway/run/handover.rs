@@ -32,6 +32,15 @@ pub(super) struct Handover {
 }
 
 impl Handover {
+    /// Returns the flags that set a value of the configuration, with its key and whether the flag
+    /// was given.
+    pub(super) fn keys(&self) -> [(&'static str, &'static str, bool); 2] {
+        [
+            ("--pin", "gateway.pin", self.pin.is_some()),
+            ("--socket", "gateway.socket.path", self.socket.is_some()),
+        ]
+    }
+
     /// Applies the flags on top of a configuration that was read from a file.
     pub(super) fn apply(&self, config: &mut Config) -> Result {
         if let Some(pin) = &self.pin {

@@ -92,6 +92,19 @@ pub(crate) struct Args {
     metrics: Option<SocketAddr>,
 }
 
+impl Args {
+    /// Returns the keys of the configuration that the given flags set, each with its flag.
+    fn keys(&self) -> Vec<(String, &'static str)> {
+        let own = [
+            ("--interface", "gateway.interfaces", !self.interface.is_empty()),
+            ("--metrics", "gateway.metrics", self.metrics.is_some()),
+        ];
+        let flags = own.into_iter().chain(self.attachment.keys()).chain(self.handover.keys());
+        let given = flags.filter(|(.., given)| *given).map(|(flag, key, _)| (flag.to_owned(), key));
+        given.chain(self.limits.keys()).collect()
+    }
+}
+
 pub(super) fn run(args: &Args) -> Result {
     let source = Source {
         file: args.config.as_ref().map(|path| path.display().to_string()),
@@ -168,13 +181,14 @@ fn configure(args: &Args) -> Result<Config> {
     let mut config = match &args.config {
         Some(path) => Config::read(path)?,
         None => {
-            let mut service = ServiceConfig {
+            let service = ServiceConfig {
                 name: "quic".to_owned(),
                 listen: args.port.clone(),
                 ..ServiceConfig::default()
             };
-            args.limits.apply(&mut service);
-            Config { services: vec![service], ..Config::default() }
+            let mut config = Config { services: vec![service], ..Config::default() };
+            args.limits.apply(&mut config)?;
+            config
         }
     };
     if !args.interface.is_empty() {
@@ -183,7 +197,7 @@ fn configure(args: &Args) -> Result<Config> {
     config.gateway.metrics = args.metrics.or(config.gateway.metrics);
     args.attachment.apply(&mut config);
     args.handover.apply(&mut config)?;
-    args.options.apply(&mut config)?;
+    args.options.apply(&mut config, &args.keys())?;
     // Keep the state in the directory that systemd provides for this service.
     if let (None, Some(folder)) = (&config.gateway.rotation_file, state_directory()) {
         let file = folder.join(format!("{}.rotation", config.gateway.name));

@@ -158,14 +158,12 @@ impl ForgedPlan {
             Arm::ServerRetry => words(&["--retry"]),
             // The server's own Retry is off, because the arms compare protections in front of the
             // server.
-            Arm::Gateway | Arm::GatewayRetry => {
-                words(&["--retry-threshold", "off", "--gateway", lab.id()])
-            }
+            Arm::Gateway | Arm::GatewayRetry => words(&["--retry", "never", "--gateway", lab.id()]),
             Arm::Elsewhere
             | Arm::Nothing
             | Arm::Nftables
             | Arm::NftablesInAll
-            | Arm::QuinnRetry => words(&["--retry-threshold", "off"]),
+            | Arm::QuinnRetry => words(&["--retry", "never"]),
         });
         args
     }

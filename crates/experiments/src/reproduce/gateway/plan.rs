@@ -286,15 +286,16 @@ impl ExperimentPlan {
             "--idle-timeout",
             &idle,
             // Retry is off, because the paper's server does not use it.
-            "--retry-threshold",
-            "off",
+            "--retry",
+            "never",
         ]);
-        let quota = self.quota.to_string();
+        let quota = format!("max_connections={}", self.quota);
+        let user = |response| words(&["--user-limit", &quota, "--user-limit", response]);
         args.extend(match arm {
             Arm::None => Vec::new(),
-            Arm::UserLate => words(&["--user-quota", &quota, "--user-at-limit", "close"]),
+            Arm::UserLate => user("at_limit=close"),
             // Ignoring packets costs the server least, and the gateway also ignores them.
-            Arm::UserEarly => words(&["--user-quota", &quota, "--user-at-limit", "ignore"]),
+            Arm::UserEarly => user("at_limit=ignore"),
             Arm::KernelStrict | Arm::KernelNew => words(&["--gateway", lab.id()]),
         });
         args

@@ -7,11 +7,11 @@ use equic_bench::extras::Extras;
 #[derive(clap::Args)]
 pub(super) struct ExtraOptions {
     /// Run each cell once more, and write qlog files. The results of this attempt do not count
-    #[arg(long)]
+    #[arg(long, help_heading = "Extra runs")]
     qlog: bool,
     /// Run each cell once more, and store the TLS secrets of the connections. The results of this
     /// attempt do not count
-    #[arg(long)]
+    #[arg(long, help_heading = "Extra runs")]
     keylog: bool,
     /// Run each cell once more, and capture this number of bytes of each packet for Wireshark, at
     /// most 100 MB per cell. The results of this attempt do not count [default: 128; with --keylog
@@ -21,18 +21,19 @@ pub(super) struct ExtraOptions {
         value_name = "BYTES",
         num_args = 0..=1,
         require_equals = true,
-        value_parser = clap::value_parser!(u32).range(64..=262_144)
+        value_parser = clap::value_parser!(u32).range(64..=262_144),
+        help_heading = "Extra runs"
     )]
     pcap: Option<Option<u32>>,
     /// Run each cell once more, and profile it with perf(1): CPU time of cryptography, packet I/O
     /// and protocol, and of groups of functions. The results of this attempt do not count
-    #[arg(long)]
+    #[arg(long, help_heading = "Extra runs")]
     profile: bool,
     /// Draw flame graphs of the profile, as one SVG file per endpoint
-    #[arg(long)]
+    #[arg(long, help_heading = "Extra runs")]
     flamegraph: bool,
     /// Keep the samples of the profile (perf.data)
-    #[arg(long)]
+    #[arg(long, help_heading = "Extra runs")]
     perf_data: bool,
 }
 

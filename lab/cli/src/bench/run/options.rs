@@ -51,55 +51,55 @@ pub(super) struct Chosen {
     /// Number of rounds. Each round measures every cell once. A 95 % interval needs at least 6
     /// rounds; to find that a cell is worse, `compare` needs 6 paired rounds, or 4 unpaired rounds
     /// in each result [default: 20; with --quick or --transport 7]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = "Measurement")]
     runs: Option<u32>,
     /// Number of bytes of each transfer, such as 100M [default: 1G]
-    #[arg(long, value_name = "BYTES", value_parser = amount)]
+    #[arg(long, value_name = "BYTES", value_parser = amount, help_heading = "Measurement")]
     bytes: Option<u64>,
     /// Number of streams of the workload `streams`
-    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u64).range(1..=100_000), help_heading = "Measurement")]
     streams: u64,
     /// Number of connections of the workload `connections`
-    #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=10_000), help_heading = "Measurement")]
     connections: u64,
     /// Number of connections of the workload `idle` [default: 10000]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000), help_heading = "Measurement")]
     idle: Option<u64>,
     /// Duration in seconds of the workloads handshakes, requests and ttfb, and of each half of the
     /// workload loaded [default: 3]
-    #[arg(long, value_name = "N", value_parser = seconds)]
+    #[arg(long, value_name = "N", value_parser = seconds, help_heading = "Measurement")]
     seconds: Option<f64>,
     /// Additional time in seconds, after the time that even a very slow client needs, before an
     /// attempt fails
-    #[arg(long, value_name = "N", default_value = "30", value_parser = clap::value_parser!(u16).range(1..=3600))]
+    #[arg(long, value_name = "N", default_value = "30", value_parser = clap::value_parser!(u16).range(1..=3600), help_heading = "Measurement")]
     grace: u16,
     /// Skip the warm-up round
-    #[arg(long)]
+    #[arg(long, help_heading = "Measurement")]
     no_warmup: bool,
     /// Maximum number of attempts to measure a cell that is disturbed
-    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Disturbances")]
     attempts: u32,
     /// Maximum CPU time of other programs, in percent; above this limit, a cell counts as disturbed
-    #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = percent, help_heading = "Disturbances")]
     max_foreign: f64,
     /// Maximum CPU time that the hypervisor takes, in percent; above this limit, a cell counts as
     /// disturbed
-    #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = percent, help_heading = "Disturbances")]
     max_steal: f64,
     /// CPUs for servers, such as 0,2 [default: the first CPU]
-    #[arg(long, value_name = "CPUS", value_delimiter = ',')]
+    #[arg(long, value_name = "CPUS", value_delimiter = ',', help_heading = "Machine")]
     server_cpus: Vec<usize>,
     /// CPUs for clients [default: the second CPU]
-    #[arg(long, value_name = "CPUS", value_delimiter = ',')]
+    #[arg(long, value_name = "CPUS", value_delimiter = ',', help_heading = "Machine")]
     client_cpus: Vec<usize>,
     /// Seed for the random order of the cells
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", help_heading = "Measurement")]
     pub seed: u64,
     #[command(flatten)]
     extras: super::extras::ExtraOptions,
     /// Directory with ca.pem, cert.pem (for the name `server`) and priv.key, to use instead of new
     /// certificates
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Machine")]
     certificates: Option<PathBuf>,
     #[command(flatten)]
     lists: Lists,
