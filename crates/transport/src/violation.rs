@@ -54,7 +54,7 @@ pub enum Violation {
     /// s.4.5).
     FinalSize,
     /// A DATAGRAM frame that is larger than this end's `max_datagram_frame_size`, or that this end
-    /// did not agree to receive (RFC 9221 s.3).
+    /// did not agree to receive (RFC 9221 s.3 #3 #4).
     DatagramSize,
     /// A `requested_max_ack_delay` below `min_ack_delay`, or of at least 2^14 ms
     /// (draft-ietf-quic-ack-frequency s.4).
@@ -84,7 +84,7 @@ pub enum Violation {
     /// accepted 0-RTT (RFC 9000 s.7.4.1).
     ReducedLimitsAfterEarlyData,
     /// A transport parameter `version_information` that contradicts the version negotiation, so
-    /// that someone has manipulated the negotiation (RFC 9368 s.4).
+    /// that someone has manipulated the negotiation (RFC 9368 s.4 #9 #12 #15 #17).
     VersionInformation,
     /// A frame of an extension in a packet other than a 1-RTT packet.
     ExtensionFrameOutsideOneRtt,

@@ -67,3 +67,20 @@ fn cid_reset_tokens_depend_on_id_and_key() {
     assert_eq!(RandomIds::new(0).generate(&mut rng).len(), 1);
     assert_eq!(RandomIds::new(99).generate(&mut rng).len(), 20);
 }
+
+#[test]
+fn cid_random_ids_have_nothing_in_common() {
+    let mut rng: rand::rngs::StdRng = rand::SeedableRng::seed_from_u64(1);
+    let ids: Vec<ConnectionId> =
+        (0..10_000).map(|_| RandomIds::new(8).generate(&mut rng)).collect();
+    let distinct: std::collections::HashSet<&[u8]> =
+        ids.iter().map(ConnectionId::as_bytes).collect();
+    assert_eq!(distinct.len(), ids.len());
+    // No bit says anything about an ID, and no bit is that of the ID before it.
+    for bit in 0..64 {
+        let of = |id: &ConnectionId| id.as_bytes()[bit / 8] >> (bit % 8) & 1;
+        let ones = ids.iter().filter(|id| of(id) == 1).count();
+        let same = ids.windows(2).filter(|pair| of(&pair[0]) == of(&pair[1])).count();
+        assert!((4_700..=5_300).contains(&ones) && (4_700..=5_300).contains(&same), "{bit}");
+    }
+}

@@ -658,6 +658,19 @@ mod tests {
         assert_eq!(server.receive(client.send()), Err(OpenError::KeyUpdate));
     }
 
+    /// A packet with new keys has a lower number than one with old keys.
+    #[test]
+    fn key_update_with_old_keys_after_new_ones_is_an_error() {
+        let (mut client, mut server) = ends();
+        assert_eq!(server.receive(client.send()), Ok(false));
+        client.next = 5;
+        assert_eq!(server.receive(client.send()), Ok(false));
+        client.keys.on_acked(EARLY, PathId::ZERO, 5);
+        assert!(client.keys.update());
+        client.next = 3;
+        assert_eq!(server.receive(client.send()), Err(OpenError::KeyUpdate));
+    }
+
     #[test]
     fn key_update_is_not_triggered_by_forgeries() {
         let (mut client, mut server) = ends();

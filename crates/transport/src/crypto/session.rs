@@ -250,3 +250,37 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustls::{Error, HandshakeType, PeerMisbehaved};
+
+    use super::*;
+    use crate::crypto::testing::connected_client;
+
+    #[test]
+    fn violation_by_post_handshake_authentication() {
+        let error = Error::InappropriateHandshakeMessage {
+            expect_types: vec![HandshakeType::NewSessionTicket],
+            got_type: HandshakeType::CertificateRequest,
+        };
+        let failure = failure(&connected_client(), &error);
+        assert_eq!(failure.violation, Some(Violation::PostHandshakeAuthentication));
+        assert_eq!(failure.code, TransportErrorCode::PROTOCOL_VIOLATION);
+    }
+
+    #[test]
+    fn violation_by_an_application_protocol_that_was_not_offered() {
+        let error = PeerMisbehaved::SelectedUnofferedApplicationProtocol;
+        let failure = failure(&connected_client(), &Error::PeerMisbehaved(error));
+        assert_eq!(failure.code.0.get(), 0x178);
+    }
+
+    /// A TLS KeyUpdate message, after the handshake is over.
+    #[test]
+    fn crypto_key_update_message_is_a_violation() {
+        let message = [24, 0, 0, 1, 0];
+        let open = Session::Tls(Box::new(connected_client())).read(&message).unwrap_err();
+        assert_eq!(open.code.0.get(), 0x10a, "{open:?}");
+    }
+}

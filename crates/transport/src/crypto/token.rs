@@ -67,7 +67,7 @@ pub(crate) const CLOCK_SKEW: Duration = Duration::from_secs(2);
 
 const RETRY: u8 = 0;
 /// The kinds of NEW_TOKEN tokens, one for each version. A token is valid only for the version of
-/// the connection on which it was issued (RFC 9369 s.5).
+/// the connection on which it was issued (RFC 9369 s.5 #2).
 const FUTURE: &[(u8, KnownVersion)] = &[
     (1, KnownVersion::V1),
     (2, KnownVersion::V2),

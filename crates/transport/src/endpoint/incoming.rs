@@ -178,6 +178,7 @@ impl Endpoint {
         incoming.may_retry() && self.write_retry(now, &incoming.0, response).is_some()
     }
 
+    // RFC 9369 s.4.1 #1
     fn write_retry(
         &mut self,
         now: Timestamp,

@@ -136,6 +136,7 @@ impl Endpoint {
         }
         let Some(header) = header else { return Received::Nothing };
         let Some(server) = &self.server else { return Received::Nothing };
+        // RFC 9368 s.2.1 #5
         if header.version == Version::NEGOTIATION {
             return Received::Nothing;
         }
@@ -151,6 +152,7 @@ impl Endpoint {
         };
         // RFC 9287 s.3.1: a client that has a token of this server may clear the Fixed Bit in its
         // first packet.
+        // RFC 9287 s.3 #2
         let greased_fixed_bit = server.transport().grease;
         let options = ParseOptions { dcid_len: self.source.id_len(), greased_fixed_bit };
         let Some(Ok(Packet::Long(packet))) =

@@ -128,6 +128,7 @@ impl Endpoint {
 
     /// Writes a Version Negotiation packet (RFC 9000 s.6.1). The packet has at most 533 bytes and
     /// answers a datagram of at least 1,200 bytes.
+    // RFC 9368 s.2.1 #1
     pub(super) fn write_version_negotiation(
         &mut self,
         header: &LongInvariant<'_>,

@@ -1,6 +1,7 @@
 #[cfg(feature = "null-crypto")]
 mod null;
 mod tokens;
+mod versions;
 
 use std::collections::BTreeMap;
 
@@ -220,6 +221,7 @@ impl Pair {
 
 /// RFC 9287 s.3.1: a client with a token of an earlier connection may clear the Fixed Bit in its
 /// first packet. The server must accept that only if its `grease` setting is on.
+// RFC 9287 s.3 #2
 #[test]
 fn endpoint_first_packet_without_the_fixed_bit() {
     let mut datagram = initial(KnownVersion::V1, first_id(), b"");
@@ -555,6 +557,7 @@ fn retry_validates_the_address() {
     }
 }
 
+// RFC 9369 s.5 #2
 #[test]
 fn token_is_valid_until_it_expires() {
     let mut endpoint = server();
@@ -665,6 +668,7 @@ fn endpoint_attempt_rules_of_rfc_9000() {
     assert!(matches!(try_it(&handshake), Received::Nothing), "the packet is not an Initial packet");
 }
 
+// RFC 9368 s.2.1 #1 #5
 #[test]
 fn version_negotiation_packet_lists_ours() {
     let mut endpoint = server();

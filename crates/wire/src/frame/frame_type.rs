@@ -162,6 +162,7 @@ impl FrameType {
     /// Returns whether a packet of type `packet` may contain a frame of this type (RFC 9000 table
     /// 3; RFC 9221 s.4; draft-ietf-quic-ack-frequency s.3; RFC 10069 s.4). Returns `None` for an
     /// unknown frame type, whose extension must decide.
+    // RFC 9221 s.5 #3, s.6 #1
     pub const fn allowed_in(self, packet: PacketType) -> Option<bool> {
         use PacketType::{Handshake, Initial, OneRtt, ZeroRtt};
         if !self.is_known() {

@@ -153,6 +153,7 @@ impl<'a> TransportParameters<'a> {
     }
 
     /// Checks the conditions that involve more than one parameter.
+    // RFC 9368 s.3 #2, s.4 #6
     pub(super) fn check_together(&self, sender: Side) -> Result<(), ParameterError> {
         let error = |id| ParameterError { id: Some(id), kind: ParameterErrorKind::Value };
         // draft-ietf-quic-ack-frequency s.3
@@ -235,6 +236,7 @@ fn read_connection_id(value: &[u8]) -> Result<ConnectionId, ParameterErrorKind> 
     ConnectionId::new(value).map_err(|_| ParameterErrorKind::Length)
 }
 
+// RFC 9287 s.3 #1
 fn read_flag(value: &[u8]) -> Result<bool, ParameterErrorKind> {
     if value.is_empty() { Ok(true) } else { Err(ParameterErrorKind::Length) }
 }

@@ -94,6 +94,7 @@ fn frame_of_an_unknown_type_is_for_the_extension() {
 
 /// Checks the properties of each frame type against RFC 9000 table 3, and against the
 /// specifications of the extensions.
+// RFC 9221 s.5 #3, s.6 #1
 #[test]
 fn frame_types_permitted_by_packet_type() {
     // (types, packets, [ack-eliciting, in flight, probing, flow controlled])

@@ -116,6 +116,8 @@ fn preferred_address(connection_id: &str) -> String {
     format!("0d{:02x}{body}", body.len() / 2)
 }
 
+// RFC 9287 s.3 #1
+// RFC 9368 s.4 #3 #4 #5 #6
 #[test]
 fn param_errors() {
     use ParameterErrorKind::{Duplicate, FromClient, Length, Missing, Truncated, Value};

@@ -286,6 +286,28 @@ fn stream_violations_of_the_peer() {
 }
 
 #[test]
+fn stream_ids_of_the_peer_open_all_lower_ones() {
+    let (_, mut server) = pair();
+    server.on_stream(id(Side::Client, Direction::Bidirectional, 3), 0, &[1], false).unwrap();
+    let opened = std::iter::from_fn(|| server.accept(Direction::Bidirectional));
+    assert_eq!(opened.map(|id| id.index()).collect::<Vec<_>>(), [0, 1, 2, 3]);
+}
+
+/// Frames may arrive in another order, so a limit that is lower than an earlier one has no effect.
+#[test]
+fn stream_limits_that_fall_are_ignored() {
+    let (mut client, _) = pair();
+    client.on_max_streams(Direction::Bidirectional, 2);
+    client.on_max_data(10);
+    let ids: Vec<StreamId> = std::iter::from_fn(|| client.open(Direction::Bidirectional)).collect();
+    assert_eq!(ids.len(), 4);
+    client.on_max_stream_data(ids[0], 10).unwrap();
+    client.write(ids[0], &[0; 900]).unwrap();
+    let pieces = std::iter::from_fn(|| client.next_piece(|_, _| 300));
+    assert_eq!(pieces.map(|(_, piece)| piece.fresh).sum::<u64>(), 900);
+}
+
+#[test]
 fn stream_priority_and_round_robin() {
     let (mut client, _) = pair();
     let ids: Vec<StreamId> =
