@@ -168,6 +168,7 @@ fn packet_of_another_version_is_discarded() {
 
 /// The server may be unable to send before it has validated the client's address, so the client
 /// sends probes although it has nothing in flight.
+// RFC 9002 s.6.2.2.1 #2 #3
 #[test]
 fn pto_probe_of_a_client_with_nothing_in_flight() {
     // RFC 9000 s.8.1 #4 #5
@@ -190,6 +191,7 @@ fn pto_probe_of_a_client_with_nothing_in_flight() {
     assert!(case.puppet.has_seen(Space::Handshake));
 }
 
+// RFC 9002 s.7.5 #1, s.7 #2, s.6.2.4 #1 #2
 #[test]
 fn pto_probe_is_sent_with_a_full_window() {
     for victim in [Side::Client, Side::Server] {
