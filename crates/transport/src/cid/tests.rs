@@ -14,6 +14,7 @@ pub(super) fn new(sequence: u64) -> NewId {
     NewId { sequence, id: id(sequence), token: ResetToken([sequence as u8; 16]) }
 }
 
+// RFC 9000 s.10.3.1 #2
 #[test]
 fn cid_changes_are_reported_to_the_endpoint() {
     let mut remote = RemoteIds::new(id(0), 3);
@@ -54,6 +55,8 @@ fn cid_changes_are_reported_to_the_endpoint() {
     );
 }
 
+// RFC 9000 s.10.3.2 #1 #5
+// RFC 10069 s.2.1 #3
 #[test]
 fn cid_reset_tokens_depend_on_id_and_key() {
     let suite = rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256.tls13().unwrap();
@@ -68,6 +71,7 @@ fn cid_reset_tokens_depend_on_id_and_key() {
     assert_eq!(RandomIds::new(99).generate(&mut rng).len(), 20);
 }
 
+// RFC 9000 s.5.1 #1 #2, s.10.3.2 #3 #4
 #[test]
 fn cid_random_ids_have_nothing_in_common() {
     let mut rng: rand::rngs::StdRng = rand::SeedableRng::seed_from_u64(1);

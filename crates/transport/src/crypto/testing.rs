@@ -216,6 +216,7 @@ fn protect(keys: &Keys, number: u64, header: &str, number_len: usize, payload: &
     packet
 }
 
+// RFC 9001 s.5.2 #2
 #[test]
 fn keys_of_rfc_9001_a_3_server_initial() {
     let payload = hex(concat!(

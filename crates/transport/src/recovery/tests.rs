@@ -68,6 +68,7 @@ fn loss_is_not_declared_before_an_acknowledgement() {
     assert!(detector.detect_lost(at(1_000_000), RFC).is_empty());
 }
 
+// RFC 9000 s.13.1 #2
 #[test]
 fn ack_of_an_unsent_packet_is_an_error() {
     let mut detector = flight(3);

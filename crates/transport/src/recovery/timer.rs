@@ -99,6 +99,7 @@ impl<S: Copy + Ord> ProbeTimer<S> {
     /// Returns the time from which the PTO counts for a client with nothing in flight, or `None` if
     /// no PTO is needed. `unvalidated` is true if the server may not have validated the client's
     /// address, so that the server may be unable to send (RFC 9002 s.6.2.2.1 #2).
+    // RFC 9000 s.8.1 #4 #5
     pub(crate) fn anti_deadlock(&self, unvalidated: bool) -> Option<Timestamp> {
         (unvalidated && self.first.is_none()).then_some(self.since)
     }

@@ -60,6 +60,8 @@ pub(crate) struct Puppet {
     pub generation: u64,
     /// Bits to set in the first byte of each packet, such as reserved ones.
     pub first_bits: u8,
+    /// The version in long headers, in place of the victim's.
+    pub other_version: Option<Version>,
 }
 
 impl Puppet {
@@ -81,6 +83,7 @@ impl Puppet {
             seen: Default::default(),
             generation: 0,
             first_bits: 0,
+            other_version: None,
         }
     }
 
@@ -118,6 +121,9 @@ impl Puppet {
         let finished = open.finish(&mut writer, TAG_LEN).ok()?;
         let packet = writer.written_mut();
         packet[0] |= self.first_bits;
+        if let Some(version) = self.other_version.filter(|_| space != Space::OneRtt) {
+            packet[1..5].copy_from_slice(&version.0.to_be_bytes());
+        }
         let (head, body) = packet.split_at_mut(finished.header_len);
         let (payload, tag) = body.split_at_mut(body.len() - TAG_LEN);
         let level = match space {

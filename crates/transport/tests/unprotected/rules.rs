@@ -1,5 +1,5 @@
-//! Rules of RFC 9000 and RFC 9368, one by one: the error with which the victim closes the connection
-//! when its peer breaks them. `behaviour.rs` has the rules about what the victim sends.
+//! Rules of RFC 9000 and RFC 9368, one by one: the error with which the victim closes the
+//! connection when its peer breaks them. `behaviour.rs` has the rules about what the victim sends.
 
 mod behaviour;
 
@@ -13,6 +13,7 @@ use super::puppet::Space;
 const CLIENT: u8 = 1;
 const CONNECTED: u8 = 2;
 const NO_DATAGRAMS: u8 = 8;
+const LARGE_CERTIFICATE: u8 = 16;
 const UNKNOWN_VERSION: u8 = 32;
 
 fn side(victim: Side) -> u8 {
@@ -58,6 +59,7 @@ fn answer(victim: Side, frames: &[u8]) -> Option<Code> {
     case.code()
 }
 
+// RFC 9000 s.10.3 #1, s.11 #1 #2
 #[test]
 fn violation_of_a_frame_has_the_code_of_its_rule() {
     use Side::{Client, Server};
@@ -235,7 +237,7 @@ fn answer_to_server(more: &[u8], negotiated: bool) -> Option<Code> {
     code
 }
 
-// RFC 9368 s.4 #11 #13 #12 #17 #14 #16
+// RFC 9368 s.4 #11 #12 #13 #14 #16 #17
 #[test]
 fn version_information_of_a_server_must_match_its_packets() {
     let (null, error) = (Version::NULL_CRYPTO, Some(Code::VERSION_NEGOTIATION_ERROR));

@@ -21,6 +21,7 @@ pub struct AckDelayExponent(u8);
 pub struct MaxAckDelay(u16);
 
 /// Maximum number of the peer's connection IDs that an endpoint stores. It is at least 2.
+// RFC 9000 s.18.2 #7 #8
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ActiveConnectionIdLimit(VarInt);
 

@@ -1,6 +1,7 @@
 use super::super::tests::{id, new};
 use super::*;
 
+// RFC 9000 s.5.1.2 #3, s.10.3.1 #2, s.19.15 #4
 #[test]
 fn cid_remote_retire_prior_to() {
     let mut remote = RemoteIds::new(id(0), 3);
@@ -21,6 +22,7 @@ fn cid_remote_retire_prior_to() {
     assert!(remote.is_reset(ResetToken([2; 16])) && !remote.is_reset(ResetToken([9; 16])));
 }
 
+// RFC 9000 s.5.1.1 #5, s.19.15 #3
 #[test]
 fn cid_remote_violations() {
     let mut remote = RemoteIds::new(id(0), 2);
@@ -42,6 +44,7 @@ fn cid_remote_violations() {
     );
 }
 
+// RFC 9000 s.5.1.2 #4 #5 #6
 #[test]
 fn cid_remote_churn_is_bounded() {
     let mut remote = RemoteIds::new(id(0), 2);
@@ -52,6 +55,7 @@ fn cid_remote_churn_is_bounded() {
 }
 
 /// The frame with the largest Retire Prior To field arrives first.
+// RFC 9000 s.19.15 #7 #8
 #[test]
 fn cid_remote_frames_in_another_order() {
     let mut remote = RemoteIds::new(id(0), 3);

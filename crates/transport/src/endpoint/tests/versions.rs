@@ -152,7 +152,7 @@ fn version_negotiation_packet_is_followed_by_an_endpoint_once() {
 }
 
 /// The server remembers nothing of earlier connections of the same client.
-// RFC 9287 s.3.1 #2 #3 #5 #4
+// RFC 9287 s.3.1 #2 #3 #4 #5
 #[test]
 fn packet_fixed_bit_is_set_until_the_peer_permits_another() {
     // If only the hybrid key exchange is offered, a ClientHello takes two datagrams.

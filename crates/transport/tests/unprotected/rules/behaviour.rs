@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use equic_wire::{Direction, Side, Version};
 
-use super::{CLIENT, CONNECTED, hex, side};
+use super::{CLIENT, CONNECTED, LARGE_CERTIFICATE, hex, side};
 use crate::unprotected::case::{Case, ELSEWHERE, PUPPET, address};
 use crate::unprotected::puppet::Space;
 
 const MS: Duration = Duration::from_millis(1);
 
 /// A packet that elicits an acknowledgement gets one within the delay, and another one gets none.
+// RFC 9000 s.13.2.1 #6
 #[test]
 fn ack_of_one_packet_is_sent_once_and_in_time() {
     for victim in [Side::Client, Side::Server] {
@@ -80,7 +81,7 @@ fn path_challenge_has_a_full_datagram_if_the_limit_permits_it() {
     assert!(!challenges.is_empty() && challenges.iter().all(|size| *size >= 1200));
 }
 
-// RFC 9000 s.9 #5
+// RFC 9000 s.9 #5, s.9.6 #1
 #[test]
 fn packet_of_another_server_address_is_discarded() {
     let mut case = Case::new(CLIENT | CONNECTED);
@@ -96,6 +97,7 @@ fn packet_of_another_server_address_is_discarded() {
 }
 
 /// An end that is draining sends nothing; one that is closing sends little.
+// RFC 9000 s.10.2.1 #2, s.10.2.2 #1 #2, s.11.1 #2
 #[test]
 fn close_draining_end_is_silent() {
     for victim in [Side::Client, Side::Server] {
@@ -135,7 +137,7 @@ fn packet_behind_one_that_cannot_be_opened_is_read() {
     assert_eq!(case.victim.stats().packets_received, before + 1);
 }
 
-// RFC 9000 s.12.3 #4
+// RFC 9000 s.12.3 #4 #5
 #[test]
 fn packet_number_that_came_before_is_discarded() {
     let mut case = Case::new(CONNECTED);
@@ -152,26 +154,30 @@ fn packet_number_that_came_before_is_discarded() {
 }
 
 // RFC 9000 s.5.2.1 #1
+// RFC 9369 s.4.1 #8
 #[test]
 fn packet_of_another_version_is_discarded() {
     let mut case = Case::new(CLIENT);
     let hello = case.puppet.message((Space::Initial, 1), &[], None);
-    let mut datagram = Vec::new();
-    case.puppet.packet((Space::Initial, 0, 0), &hello, 0, &mut datagram).unwrap();
-    let mut other = datagram.clone();
-    other[1..5].copy_from_slice(&Version::V1.0.to_be_bytes());
-    case.deliver(address(PUPPET), other);
-    assert_eq!(case.victim.stats().packets_received, 0);
-    case.deliver(address(PUPPET), datagram);
+    for version in [Version::V1, Version::V2, Version(0x1a2a_3a4a)] {
+        // Apart from its version, the packet is authentic.
+        case.puppet.other_version = Some(version);
+        case.say(Space::Initial, &hello, 0);
+        assert_eq!(case.victim.stats().packets_received, 0);
+    }
+    case.puppet.other_version = None;
+    case.say(Space::Initial, &hello, 0);
     assert_eq!(case.victim.stats().packets_received, 1);
 }
 
 /// The server may be unable to send before it has validated the client's address, so the client
 /// sends probes although it has nothing in flight.
 // RFC 9002 s.6.2.2.1 #2 #3
+// RFC 9000 s.14.1 #1
+// RFC 9001 s.9.3 #1
 #[test]
 fn pto_probe_of_a_client_with_nothing_in_flight() {
-    // RFC 9000 s.8.1 #4 #5
+    // RFC 9000 s.8.1 #3 #4 #5
     let mut case = Case::new(CLIENT);
     let ack = case.puppet.ack(Space::Initial);
     case.say(Space::Initial, &ack, 0);
@@ -262,4 +268,23 @@ fn idle_timer_is_at_least_three_ptos() {
     assert!(!case.victim.is_drained());
     case.pass(Duration::from_secs(2));
     assert!(case.victim.is_drained());
+}
+
+/// A server that may send nothing before more arrives waits without a probe timeout.
+// RFC 9002 s.6.2.2.1 #1
+#[test]
+fn pto_of_a_server_that_may_not_send_does_not_run() {
+    let mut case = Case::new(LARGE_CERTIFICATE);
+    case.shake_hands();
+    let sent = case.victim.stats();
+    assert!(sent.bytes_sent > 3000 && sent.bytes_sent <= 3600, "{sent:?}");
+    case.pass(Duration::from_secs(8));
+    let after = case.victim.stats();
+    assert_eq!((after.probe_timeouts, after.bytes_sent), (0, sent.bytes_sent));
+    // More datagrams give credit for the rest and for probes.
+    for _ in 0..4 {
+        case.say(Space::Initial, &[0x01], 1200);
+    }
+    case.pass(Duration::from_secs(8));
+    assert!(case.victim.stats().probe_timeouts > 0);
 }
