@@ -138,6 +138,12 @@ book: ## build the documentation as a book in out/book, and check its links
 lint: setup ## check formatting, clippy, dependencies (cargo-deny), shell syntax and style of prose
 	@scripts/lint.sh
 
+# SPECS: folder with the sources of the RFCs, for duvet's report in out/compliance
+SPECS ?=
+.PHONY: compliance
+compliance: #lab print how many sentences of the RFCs have code and a test (docs/compliance/README.md; SPECS=FOLDER)
+	@scripts/compliance.sh $(SPECS)
+
 .PHONY: miri
 miri: #lab run unit tests of equic-wire and equic-transport under Miri (needs a nightly toolchain with the component miri)
 	@scripts/miri.sh

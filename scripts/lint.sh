@@ -61,8 +61,10 @@ done
 over=$(git ls-files '*.rs' '*.c' '*.h' '*.go' '*.py' | xargs wc -l | awk '$2 != "total" && $1 > 1000 { print $2 " has " $1 " lines: split it by what it does" }')
 [ -z "$over" ] || { echo "$over" >&2; exit 1; }
 # Markers of bad style in comments, pages and messages (docs/style.md).
-(cd scripts && python3 -B -m unittest -q test_prefixes_of test_prose)
+(cd scripts && python3 -B -m unittest -q test_prefixes_of test_prose test_compliance)
 scripts/prose.py
+# Fails if a sentence of an RFC has lost or gained a citation (docs/compliance/README.md).
+python3 -B scripts/compliance.py
 # Checks the links of all pages, and the number of words of the product documentation. `make book`
 # builds the pages.
 scripts/book.py pages

@@ -10,6 +10,7 @@ use http::{
 use crate::binding::Violation;
 
 /// Header fields that describe an HTTP/1 connection. HTTP/3 does not permit them (RFC 9114 s.4.2).
+// RFC 9114 s.4.1 #5, s.4.2 #3
 const OF_CONNECTIONS: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 
@@ -23,7 +24,7 @@ pub(crate) fn check_field(name: &HeaderName, value: &HeaderValue) -> Result<(), 
     if OF_CONNECTIONS.contains(&name.as_str()) {
         return Err(Violation::ConnectionField);
     }
-    // RFC 9114 s.4.2: TE may only have the value "trailers".
+    // RFC 9114 s.4.2 #4: TE may only have the value "trailers".
     if *name == header::TE && !value.as_bytes().eq_ignore_ascii_case(b"trailers") {
         return Err(Violation::TeField);
     }
@@ -116,6 +117,7 @@ mod tests {
         assert!(length(&["5", "5"]).is_err() && length(&["5", "6"]).is_err());
     }
 
+    // RFC 9114 s.4.1 #5, s.4.2 #3 #4
     #[test]
     fn malformed_connection_specific_fields() {
         assert_eq!(check_fields(&headers(&[("te", "trailers"), ("accept", "*/*")])), Ok(()));
@@ -139,6 +141,7 @@ mod tests {
         assert!(request(&["a", "b"]).is_err() && request(&["a", "a"]).is_err());
     }
 
+    // RFC 9114 s.4.3.1 #1, s.4.4 #1
     #[test]
     fn malformed_requests_by_method() {
         let request = |method: &str, uri: &str| {

@@ -120,12 +120,14 @@ impl ReceivedPackets {
 
     /// Returns true if the packet with this number was received before, or is so old that this is
     /// unknown.
+    // RFC 9000 s.12.3 #4, s.13.2.3 #3
     #[inline(always)]
     pub(crate) fn is_duplicate(&self, number: u64) -> bool {
         number < self.floor || self.ranges.contains(number)
     }
 
     /// Records a received packet that was decrypted and is not a duplicate.
+    // RFC 9000 s.13.2.1 #1 #2
     pub(crate) fn on_received(
         &mut self,
         now: Timestamp,
@@ -166,6 +168,7 @@ impl ReceivedPackets {
 
     /// Returns true if the packet with this number shows reordering that must be reported at once
     /// (draft-ietf-quic-ack-frequency s.6.2).
+    // RFC 9000 s.13.2.1 #7 #8
     fn is_reordered(&self, number: u64, threshold: u64) -> bool {
         if threshold == 0 {
             return false;
@@ -225,16 +228,19 @@ impl ReceivedPackets {
     }
 
     /// Returns the largest packet number received, and the time at which that packet arrived.
+    // RFC 9000 s.13.2.3 #4
     pub(crate) fn largest(&self) -> Option<(u64, Timestamp)> {
         self.largest
     }
 
     /// Returns the ECN counts that an ACK frame must report.
+    // RFC 9000 s.13.4.1 #1
     pub(crate) fn ecn(&self) -> EcnCounts {
         self.ecn
     }
 
     /// Records that an ACK frame with all ranges of received packet numbers was sent.
+    // RFC 9000 s.13.2.1 #3 #4
     pub(crate) fn on_ack_sent(&mut self) {
         self.reported = self.largest.map(|(number, _)| number);
         (self.waiting, self.deadline, self.immediate) = (0, None, false);
@@ -242,6 +248,7 @@ impl ReceivedPackets {
 
     /// Records that the peer has received an ACK frame whose largest packet number is `largest`.
     /// Packet numbers up to it need not be reported again (RFC 9000 s.13.2.4).
+    // RFC 9000 s.13.2.3 #2
     pub(crate) fn on_ack_acked(&mut self, largest: u64) {
         self.floor = self.floor.max(largest);
         self.ranges.remove_below(self.floor);
@@ -261,6 +268,7 @@ mod tests {
         packets.is_due(at(0))
     }
 
+    // RFC 9000 s.13.2.1 #1 #2 #3 #4, s.13.2.2 #1
     #[test]
     fn ack_is_due_after_two_packets_or_the_delay() {
         let (mut packets, policy) = (ReceivedPackets::default(), AckPolicy::default());
@@ -273,6 +281,7 @@ mod tests {
         assert!(!packets.has_news(), "an ACK frame elicits no acknowledgment");
     }
 
+    // RFC 9000 s.13.2.1 #7 #8, s.13.4.1 #1
     #[test]
     fn ack_is_immediate_for_gaps_late_packets_and_marks() {
         let (mut packets, policy) = (ReceivedPackets::default(), AckPolicy::default());
@@ -333,6 +342,7 @@ mod tests {
         assert!(!receive(&mut packets, 5, &never) && !receive(&mut packets, 2, &never));
     }
 
+    // RFC 9000 s.12.3 #4, s.13.2.3 #2 #3 #4
     #[test]
     fn ack_memory_is_bounded_and_forgotten_packets_are_duplicates() {
         let (mut packets, policy) = (ReceivedPackets::default(), AckPolicy::default());

@@ -22,45 +22,52 @@ pub enum Violation {
     Frame(FrameErrorKind),
     /// Malformed or missing transport parameters (RFC 9000 s.7.4, s.18).
     TransportParameter(ParameterErrorKind),
-    /// TLS reported this alert (RFC 9001 s.4.8).
+    /// TLS reported this alert (RFC 9001 s.4.8 #1).
     Tls(u8),
-    /// A packet that is authentic but has reserved header bits set (RFC 9000 s.17.2, s.17.3.1).
+    /// A packet that is authentic but has reserved header bits set (RFC 9000 s.17.2 #9, s.17.3.1).
+    // RFC 9000 s.17.3.1 #3
     ReservedBits,
     /// A key update before the previous one was acknowledged, or a packet that is protected with
-    /// older keys than a packet with a lower number (RFC 9001 s.6.2, s.6.4).
+    /// older keys than a packet with a lower number (RFC 9001 s.6.2, s.6.4 #2).
     KeyUpdate,
-    /// An acknowledgment of a packet that was never sent (RFC 9000 s.13.1).
+    /// An acknowledgment of a packet that was never sent (RFC 9000 s.13.1 #2).
     AckOfUnsentPacket,
     /// A TLS CertificateRequest after the handshake (RFC 9001 s.4.4).
     PostHandshakeAuthentication,
-    /// CRYPTO data at an encryption level that TLS has already left (RFC 9001 s.4.1.3).
+    /// CRYPTO data at an encryption level that TLS has already left (RFC 9001 s.4.1.3 #1 #2).
     CryptoAtOldLevel,
-    /// An incomplete TLS message when TLS left its encryption level (RFC 9001 s.4.1.3).
+    /// An incomplete TLS message when TLS left its encryption level (RFC 9001 s.4.1.3 #3).
     CryptoNotConsumed,
-    /// More CRYPTO data than this end is willing to buffer (RFC 9000 s.7.5).
+    /// More CRYPTO data than this end is willing to buffer (RFC 9000 s.7.5 #2).
     CryptoBufferExceeded,
     /// A frame for a direction in which the unidirectional stream carries no data (RFC 9000 s.19.4,
     /// s.19.5, s.19.8, s.19.10, s.19.13).
+    // RFC 9000 s.19.4 #1, s.19.5 #2, s.19.10 #2, s.19.13 #2
     StreamDirection,
     /// A frame for a stream that only this end may open and has not opened (RFC 9000 s.19.4,
     /// s.19.5, s.19.8, s.19.10).
+    // RFC 9000 s.19.5 #1, s.19.8 #1, s.19.10 #1
     StreamNotOpened,
-    /// A stream ID beyond the stream limit (RFC 9000 s.4.6).
+    /// A stream ID beyond the stream limit (RFC 9000 s.4.6 #3).
+    // RFC 9000 s.19.11 #4
     StreamLimit,
     /// Stream data beyond the flow control limit of the stream or of the connection (RFC 9000
     /// s.4.1).
+    // RFC 9000 s.4.1 #2, s.19.9 #2, s.19.10 #4
     FlowControl,
     /// A final size that differs from an earlier one, or data beyond the final size (RFC 9000
     /// s.4.5).
+    // RFC 9000 s.4.5 #3 #4
     FinalSize,
     /// A DATAGRAM frame that is larger than this end's `max_datagram_frame_size`, or that this end
-    /// did not agree to receive (RFC 9221 s.3).
+    /// did not agree to receive (RFC 9221 s.3 #3 #4).
     DatagramSize,
     /// A `requested_max_ack_delay` below `min_ack_delay`, or of at least 2^14 ms
     /// (draft-ietf-quic-ack-frequency s.4).
     AckFrequencyDelay,
     /// A NEW_CONNECTION_ID frame from a peer that uses zero-length connection IDs (RFC 9000
     /// s.19.15).
+    // RFC 9000 s.19.15 #3
     NewConnectionIdWithoutIds,
     /// A NEW_CONNECTION_ID frame that contradicts an earlier one. It has the same sequence number
     /// with another ID or token, or the same ID with another sequence number (RFC 9000 s.19.15) or
@@ -71,12 +78,13 @@ pub enum Violation {
     /// More connection IDs to retire than this end allows to remain unacknowledged (RFC 9000
     /// s.5.1.2).
     UnacknowledgedRetirements,
-    /// RETIRE_CONNECTION_ID for a sequence number that was never issued (RFC 9000 s.19.16).
+    /// RETIRE_CONNECTION_ID for a sequence number that was never issued (RFC 9000 s.19.16 #1).
     RetiredUnissuedId,
     /// RETIRE_CONNECTION_ID for the Destination Connection ID of its own packet (RFC 9000 s.19.16).
+    // RFC 9000 s.19.16 #2
     RetiredIdInUse,
     /// Connection IDs in the transport parameters that differ from those of the handshake packets
-    /// (RFC 9000 s.7.3).
+    /// (RFC 9000 s.7.3 #4).
     HandshakeConnectionIds,
     /// Transport parameters that a hook rejected.
     TransportParametersRejected,
@@ -84,7 +92,7 @@ pub enum Violation {
     /// accepted 0-RTT (RFC 9000 s.7.4.1).
     ReducedLimitsAfterEarlyData,
     /// A transport parameter `version_information` that contradicts the version negotiation, so
-    /// that someone has manipulated the negotiation (RFC 9368 s.4).
+    /// that someone has manipulated the negotiation (RFC 9368 s.4 #9 #12 #15 #17).
     VersionInformation,
     /// A frame of an extension in a packet other than a 1-RTT packet.
     ExtensionFrameOutsideOneRtt,
@@ -96,18 +104,19 @@ pub enum Violation {
     /// A frame that a hook rejected.
     FrameRejected,
     /// The transport parameter `initial_max_path_id` from a peer that uses zero-length connection
-    /// IDs (RFC 10069 s.2.1).
+    /// IDs (RFC 10069 s.2.1 #4).
     MultipathWithoutIds,
     /// The transport parameter `initial_max_path_id`, although the nonce of the negotiated AEAD has
-    /// no room for a path ID (RFC 10069 s.2.1).
+    /// no room for a path ID (RFC 10069 s.2.1 #5).
     MultipathNonce,
-    /// A path ID above the limit that this end has set (RFC 10069 s.4).
+    /// A path ID above the limit that this end has set (RFC 10069 s.4 #3).
     PathIdLimit,
-    /// MAX_PATH_ID below the transport parameter `initial_max_path_id` (RFC 10069 s.4.6).
+    /// MAX_PATH_ID below the transport parameter `initial_max_path_id` (RFC 10069 s.4.6 #2 #3).
     MaxPathIdReduced,
-    /// PATHS_BLOCKED with a limit above the one that this end has set (RFC 10069 s.4.7).
+    /// PATHS_BLOCKED with a limit above the one that this end has set (RFC 10069 s.4.7 #1).
     PathsBlockedLimit,
     /// PATH_CIDS_BLOCKED with a sequence number above the next one of this end (RFC 10069 s.4.7).
+    // RFC 10069 s.4.7 #2
     PathCidsBlockedSequence,
 }
 
@@ -211,19 +220,21 @@ impl fmt::Display for Violation {
 /// A reason for closing or refusing a connection that is not a violation by the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// The server supports none of the client's versions (RFC 9000 s.6.2).
+    /// The server supports none of the client's versions (RFC 9000 s.6.2 #1).
     NoCommonVersion,
     /// This end's keys have protected as many packets as their AEAD permits, and cannot be updated
-    /// (RFC 9001 s.6.6).
+    /// (RFC 9001 s.6.6 #4).
     ConfidentialityLimit,
     /// The number of packets that failed authentication has reached the limit of the AEAD (RFC 9001
     /// s.6.6).
+    // RFC 9001 s.6.6 #7
     IntegrityLimit,
-    /// The peer abandoned the only path that was open (RFC 10069 s.3.4).
+    /// The peer abandoned the only path that was open (RFC 10069 s.3.4 #8).
     LastPathAbandoned,
-    /// The server does not accept the connection attempt (RFC 9000 s.5.2.2).
+    /// The server does not accept the connection attempt (RFC 9000 s.5.2.2 #4).
     Refused,
     /// The token in an Initial packet is from a Retry packet and is not valid (RFC 9000 s.8.1.2).
+    // RFC 9000 s.8.1.2 #2
     InvalidToken,
 }
 

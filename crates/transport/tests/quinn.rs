@@ -284,6 +284,7 @@ fn quinn_client(
     })
 }
 
+// RFC 9001 s.5.3 #2
 #[test]
 fn interop_quinns_client_with_our_server() {
     let identity = identity();

@@ -62,6 +62,7 @@ codes! {
     /// The network path cannot carry QUIC packets.
     NO_VIABLE_PATH = 0x10;
     /// Version negotiation was tampered with (RFC 9368 s.10.2).
+    // RFC 9368 s.4 #7
     VERSION_NEGOTIATION_ERROR = 0x11;
     /// The application asked to abandon the path.
     APPLICATION_ABANDON_PATH = 0x3e;

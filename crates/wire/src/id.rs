@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// A connection ID of QUIC version 1 or 2, of at most 20 bytes (RFC 9000 s.17.2).
+/// A connection ID of QUIC version 1 or 2, of at most 20 bytes (RFC 9000 s.17.2 #2 #5).
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId {
     // The unused bytes from `len` on are zero. The derived `Eq`, `Ord` and `Hash` rely on this.
@@ -100,7 +100,7 @@ impl fmt::Debug for ConnectionId {
 
 /// A stateless reset token: with it, an endpoint that has lost its state ends a connection (RFC
 /// 9000 s.10.3). The token is secret until it is used. Therefore `Debug` does not print it, and
-/// `==` takes constant time (RFC 9000 s.10.3.1).
+/// `==` takes constant time (RFC 9000 s.10.3.1 #3).
 #[derive(Clone, Copy)]
 pub struct ResetToken(pub [u8; ResetToken::LEN]);
 

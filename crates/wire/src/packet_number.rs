@@ -104,6 +104,7 @@ impl PacketNumber {
     }
 
     /// Returns the next number, or `None` after the last.
+    // RFC 9000 s.12.3 #3
     pub fn next(self) -> Option<Self> {
         self.0.checked_add(1).map(PacketNumber)
     }
@@ -112,6 +113,7 @@ impl PacketNumber {
     /// peer must have received no later packet, and everything up to `largest_acked` must be
     /// acknowledged (RFC 9000 s.17.1, A.2). Returns `None` if four bytes are not enough, or if this
     /// number does not exceed `largest_acked`.
+    // RFC 9000 s.17.1 #1 #2
     #[inline(always)]
     pub fn truncate(self, largest_acked: Option<PacketNumber>) -> Option<TruncatedPacketNumber> {
         let unacked = match largest_acked {

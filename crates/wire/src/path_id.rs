@@ -6,6 +6,7 @@ use core::fmt;
 /// Identifier of a path in a multipath connection. Each path has its own connection IDs and packet
 /// numbers. Path 0 is the path of the handshake. IDs go up to 2^32-1, because the nonce for a
 /// packet has 32 bits for the path ID (RFC 10069 s.2.4).
+// RFC 10069 s.4.6 #1
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathId(u32);
 

@@ -27,7 +27,7 @@ pub enum Direction {
 pub struct StreamId(VarInt);
 
 /// A number of streams since the start of the connection. It is at most 2^60, so that every stream
-/// ID fits into a variable-length integer (RFC 9000 s.4.6).
+/// ID fits into a variable-length integer (RFC 9000 s.4.6 #1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamCount(u64);
 

@@ -167,6 +167,7 @@ impl Qpack {
 mod tests {
     use super::*;
 
+    // RFC 9114 s.6.2.1 #2, s.7.2.1 #2, s.7.2.4 #2, s.7.2.5 #8, s.9 #3
     #[test]
     fn settings_come_first_and_once() {
         let mut control = Control::new(Side::Server);
@@ -181,6 +182,7 @@ mod tests {
         assert_eq!(control.may_begin(0x21), Ok(false));
     }
 
+    // RFC 9114 s.7.2.4 #5, s.7.2.4.1 #3
     #[test]
     fn settings_are_checked() {
         for (payload, expected) in [
@@ -192,6 +194,7 @@ mod tests {
         }
     }
 
+    // RFC 9114 s.5.2 #6, s.7.1 #2 #3, s.7.2.3 #7 #8, s.7.2.6 #1, s.7.2.7 #3 #4, s.10.8 #1
     #[test]
     fn goaway_and_push_ids_change_in_one_direction_only() {
         let mut server = Control::new(Side::Server);
@@ -216,6 +219,7 @@ mod tests {
         assert_eq!(client.may_begin(MAX_PUSH_ID), Err(Violation::MaxPushIdFromServer));
     }
 
+    // RFC 9204 s.2.2.3 #2, s.3.1 #2, s.3.2.2 #2, s.4.3.1 #2
     #[test]
     fn qpack_streams_without_a_dynamic_table() {
         assert_eq!(Qpack::Encoder.take(&[0x20, 0x20]), Ok(()));

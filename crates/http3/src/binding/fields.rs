@@ -120,6 +120,7 @@ impl Line<'_> {
     /// Checks a trailer field in the same way as the crate `http` checks a header field. This is
     /// needed here because the server never asks `h3` for the trailers of a request, so `http` does
     /// not see them.
+    // RFC 9114 s.10.3 #1 #2
     fn check_trailer(&self) -> Result<(), Violation> {
         let name =
             HeaderName::from_lowercase(&self.name.decode()?).map_err(|_| Violation::TrailerName)?;
@@ -185,8 +186,8 @@ pub(super) fn check(
 fn prefix(block: &[u8]) -> Result<Reader<'_>, Violation> {
     let mut input = Reader::new(block);
     let first = byte(&mut input)?;
-    // RFC 9204 s.4.5.1.1: the dynamic table has a capacity of 0, so the Required Insert Count must
-    // be 0.
+    // RFC 9204 s.4.5.1.1 #1: the dynamic table has a capacity of 0, so the Required Insert Count
+    // must be 0.
     if integer(&mut input, first, 8)? != 0 {
         return Err(Violation::DynamicTableReference);
     }
@@ -321,7 +322,7 @@ fn bytes<'a>(input: &mut Reader<'a>, length: u64) -> Result<&'a [u8], Violation>
 /// Largest integer that a QPACK decoder must be able to decode (RFC 9204 s.4.1.1).
 const MAX_INTEGER: u64 = (1 << 62) - 1;
 
-/// Reads an integer with a prefix (RFC 9204 s.4.1.1) of up to 62 bits. Accepts encodings of the
+/// Reads an integer with a prefix (RFC 9204 s.4.1.1 #1) of up to 62 bits. Accepts encodings of the
 /// same length as `h3` does.
 fn integer(input: &mut Reader<'_>, first: u8, prefix: u8) -> Result<u64, Violation> {
     let most = (1 << prefix) - 1;
@@ -391,6 +392,7 @@ mod tests {
         assert_eq!(check(&ok, Section::Response), Ok(SectionCheck::Other));
     }
 
+    // RFC 9114 s.4.3 #2 #3 #4 #6
     #[test]
     fn pseudo_headers_twice_late_or_misplaced_are_malformed() {
         let method = [0x27, 0, b':', b'm', b'e', b't', b'h', b'o', b'd', 1, b'X'];
@@ -423,6 +425,7 @@ mod tests {
         }
     }
 
+    // RFC 9204 s.2.1.2 #2, s.2.2.1 #2, s.2.2.3 #1, s.3.1 #1, s.4.5.1.1 #1, s.4.5.1.2 #1 #2
     #[test]
     fn qpack_errors_close_the_connection() {
         let blocks: [&[u8]; 10] = [
@@ -455,6 +458,7 @@ mod tests {
         encoded
     }
 
+    // RFC 9204 s.4.1.1 #1
     #[test]
     fn qpack_integers_have_62_bits() {
         for (base, fits) in [

@@ -301,8 +301,9 @@ impl Frames {
 
     /// Begins a frame of this type and payload length. `header` is the length of the frame's header
     /// in bytes.
+    // RFC 9114 s.9 #1
     fn begin(&mut self, frame: u64, length: u64, header: usize) -> Result<At, Violation> {
-        // RFC 9114 s.7.2.8: HTTP/2 has these frame types, and HTTP/3 does not permit them.
+        // RFC 9114 s.7.2.8 #1: HTTP/2 has these frame types, and HTTP/3 does not permit them.
         if matches!(frame, 0x2 | 0x6 | 0x8 | 0x9) {
             return Err(Violation::Http2Frame);
         }

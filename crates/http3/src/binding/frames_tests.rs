@@ -88,6 +88,7 @@ fn data_frame_is_forwarded_as_it_arrives() {
     assert_eq!(frames.end(), Err(Violation::TruncatedFrame));
 }
 
+// RFC 9114 s.7.2.8 #1, s.9 #1
 #[test]
 fn unknown_frames_are_skipped_and_not_kept() {
     let mut frames = frames(Kind::Request);
@@ -180,6 +181,7 @@ fn incomplete_frames_of_a_connection_are_limited() {
     assert_eq!(shared.incomplete(), 0);
 }
 
+// RFC 9114 s.4.1 #3, s.7.2.3 #6, s.7.2.4 #3 #4, s.7.2.5 #2 #10, s.7.2.6 #2, s.7.2.7 #1, s.7.2.8 #2
 #[test]
 fn frame_order_is_checked() {
     for (kind, wire) in [
@@ -190,6 +192,7 @@ fn frame_order_is_checked() {
         (Kind::Response, &[RESPONSE, TRAILERS, TRAILERS]),
         (Kind::Request, &[REQUEST, &[4, 0]]),
         (Kind::Request, &[&[7, 1, 0]]),
+        (Kind::Request, &[&[3, 1, 0]]),
         (Kind::Request, &[&[0xd, 1, 0]]),
         (Kind::Request, &[&[5, 1, 0]]),
         (Kind::Request, &[&[2, 0]]),

@@ -100,7 +100,7 @@ impl Streams {
         while let Some(Typing(stream, bytes, have)) = self.typing.get_mut(at) {
             match poll_type(cx, stream, bytes, have) {
                 Poll::Pending => at += 1,
-                // RFC 9114 s.6.2: a stream may end before its type is complete.
+                // RFC 9114 s.6.2 #9: a stream may end before its type is complete.
                 Poll::Ready(None) => drop(self.typing.swap_remove(at)),
                 Poll::Ready(Some(kind)) => {
                     let Typing(stream, ..) = self.typing.swap_remove(at);
@@ -150,6 +150,7 @@ impl Streams {
             // RFC 9114 s.6.2.2: only servers push, and only if the client permits it (s.4.6).
             PUSH if self.side == Side::Server => Err(Violation::PushStreamFromClient),
             PUSH => Err(Violation::PushNotAllowed),
+            // RFC 9204 s.4.2 #5
             ENCODER | DECODER => {
                 let place = &mut self.qpack[usize::from(kind == DECODER)];
                 if place.is_some() {
@@ -160,7 +161,8 @@ impl Streams {
                 Ok(None)
             }
             _ => {
-                // RFC 9114 s.6.2: a stream of an unknown type is refused, but is not an error.
+                // RFC 9114 s.6.2 #6, s.6.2.3 #1, s.9 #2
+                // RFC 9114 s.6.2 #4: a stream of an unknown type is refused, but is not an error.
                 let code = Code::H3_STREAM_CREATION_ERROR.value();
                 stream.stop(VarInt::new(code).unwrap_or(VarInt::ZERO));
                 self.shared.charge(UNKNOWN).map(|()| None)

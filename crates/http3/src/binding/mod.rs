@@ -176,8 +176,8 @@ fn poll_open_bidi<B: Buf>(
     open: &OpenStreams,
     cx: &mut Context<'_>,
 ) -> Poll<Result<BidiStream<B>, StreamErrorIncoming>> {
-    // RFC 9114 s.5.2: no request may follow GOAWAY. `h3` also checks this, but only before it waits
-    // for a stream, and GOAWAY may arrive while it waits.
+    // RFC 9114 s.5.2 #3: no request may follow GOAWAY. `h3` also checks this, but only before it
+    // waits for a stream, and GOAWAY may arrive while it waits.
     if open.1.goaway().is_some() {
         return Poll::Ready(Err(StreamErrorIncoming::Unknown(Box::new(GoingAway))));
     }
@@ -261,6 +261,7 @@ impl<B: Buf> quic::Connection<B> for QuicConnection {
                 let halves = (send, receive);
                 return Poll::Ready(Ok(BidiStream::new(halves, Kind::Request, &self.open)));
             }
+            // RFC 9114 s.4.1.1 #4
             // RFC 9114 s.5.2: the ID of the request's stream is not below the ID in GOAWAY, so the
             // request is rejected.
             let rejected = code(Code::H3_REQUEST_REJECTED.value());

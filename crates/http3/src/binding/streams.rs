@@ -237,7 +237,8 @@ impl Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        // RFC 9114 s.4.1.1: cancels a response that is not read to its end. STOP_SENDING has no
+        // RFC 9114 s.4.1.1 #7
+        // RFC 9114 s.4.1.1 #6: cancels a response that is not read to its end. STOP_SENDING has no
         // effect on a response that was read.
         if self.frames.is_response() {
             self.stream.stop(code(Code::H3_REQUEST_CANCELLED.value()));

@@ -11,46 +11,51 @@ use h3::error::Code;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Violation {
-    /// The control stream or a QPACK stream was closed (RFC 9114 s.6.2.1, RFC 9204 s.4.2).
+    /// The control stream or a QPACK stream was closed (RFC 9114 s.6.2.1 #5, RFC 9204 s.4.2 #4).
     CriticalStreamClosed,
     /// The peer opened a second control stream, or a second QPACK stream of the same type (RFC 9114
-    /// s.6.2.1, RFC 9204 s.4.2).
+    /// s.6.2.1, RFC 9204 s.4.2 #2).
+    // RFC 9114 s.6.2.1 #3
     SecondCriticalStream,
-    /// A client opened a push stream (RFC 9114 s.6.2.2).
+    /// A client opened a push stream (RFC 9114 s.6.2.2 #1).
     PushStreamFromClient,
-    /// A push without a MAX_PUSH_ID frame that allows it (RFC 9114 s.4.6).
+    /// A push without a MAX_PUSH_ID frame that allows it (RFC 9114 s.4.6 #2).
+    // RFC 9114 s.7.2.5 #2
     PushNotAllowed,
-    /// CANCEL_PUSH for a push that does not exist (RFC 9114 s.7.2.3).
+    /// CANCEL_PUSH for a push that does not exist (RFC 9114 s.7.2.3 #7 #8).
     UnknownPushId,
-    /// The control stream does not begin with SETTINGS (RFC 9114 s.6.2.1).
+    /// The control stream does not begin with SETTINGS (RFC 9114 s.6.2.1 #2).
     MissingSettings,
-    /// A second SETTINGS frame (RFC 9114 s.7.2.4).
+    /// A second SETTINGS frame (RFC 9114 s.7.2.4 #2).
     SecondSettings,
-    /// The same setting twice (RFC 9114 s.7.2.4).
+    /// The same setting twice (RFC 9114 s.7.2.4 #5).
     DuplicateSetting,
-    /// A setting of HTTP/2 (RFC 9114 s.7.2.4.1).
+    /// A setting of HTTP/2 (RFC 9114 s.7.2.4.1 #3).
     Http2Setting,
     /// SETTINGS that end within a setting (RFC 9114 s.7.1).
     TruncatedSettings,
-    /// A frame type of HTTP/2 (RFC 9114 s.7.2.8).
+    /// A frame type of HTTP/2 (RFC 9114 s.7.2.8 #2).
     Http2Frame,
-    /// DATA before HEADERS, or either of them after trailers (RFC 9114 s.4.1).
+    /// DATA before HEADERS, or either of them after trailers (RFC 9114 s.4.1 #2 #3).
     FrameOrder,
     /// A frame that is not permitted on a request stream (RFC 9114 s.7.2).
+    // RFC 9114 s.7.2.3 #6, s.7.2.4 #3 #4, s.7.2.5 #10, s.7.2.6 #2, s.7.2.7 #1
     FrameOnRequestStream,
     /// A frame that is not permitted on the control stream (RFC 9114 s.7.2).
+    // RFC 9114 s.7.2.1 #2, s.7.2.2 #1, s.7.2.5 #8
     FrameOnControlStream,
-    /// MAX_PUSH_ID from a server (RFC 9114 s.7.2.7).
+    /// MAX_PUSH_ID from a server (RFC 9114 s.7.2.7 #3).
     MaxPushIdFromServer,
-    /// MAX_PUSH_ID that is lower than an earlier one (RFC 9114 s.7.2.7).
+    /// MAX_PUSH_ID that is lower than an earlier one (RFC 9114 s.7.2.7 #4).
     MaxPushIdReduced,
-    /// GOAWAY with a higher identifier than an earlier one (RFC 9114 s.5.2).
+    /// GOAWAY with a higher identifier than an earlier one (RFC 9114 s.5.2 #6).
     GoawayIncreased,
-    /// GOAWAY of a server that does not name a request stream (RFC 9114 s.7.2.6).
+    /// GOAWAY of a server that does not name a request stream (RFC 9114 s.7.2.6 #1).
     GoawayStream,
-    /// A frame that is longer or shorter than its fields (RFC 9114 s.7.1).
+    /// A frame that is longer or shorter than its fields (RFC 9114 s.7.1 #2 #3).
+    // RFC 9114 s.10.8 #1
     FrameLength,
-    /// The stream ended within a frame (RFC 9114 s.7.1).
+    /// The stream ended within a frame (RFC 9114 s.7.1 #4).
     TruncatedFrame,
     /// A frame of the control stream that is longer than this end accepts.
     FrameTooLong,
@@ -68,21 +73,24 @@ pub enum Violation {
     /// More cancelled requests than the server tolerates.
     CancelledRequests,
     /// An encoder instruction although the dynamic table has no capacity (RFC 9204 s.4.3).
+    // RFC 9204 s.2.2.3 #2, s.3.1 #2, s.3.2.2 #2, s.4.3.1 #2
     EncoderInstruction,
     /// A decoder instruction about entries of the dynamic table that were never sent (RFC 9204
     /// s.4.4).
+    // RFC 9204 s.4.4.1 #1, s.4.4.3 #1
     DecoderInstruction,
     /// A reference to the dynamic table, which is empty (RFC 9204 s.4.5).
+    // RFC 9204 s.2.1.2 #2, s.2.2.1 #2, s.2.2.3 #1
     DynamicTableReference,
-    /// An index beyond the static table (RFC 9204 s.3.1).
+    /// An index beyond the static table (RFC 9204 s.3.1 #1).
     StaticTableIndex,
-    /// A negative Base (RFC 9204 s.4.5.1.2).
+    /// A negative Base (RFC 9204 s.4.5.1.2 #1 #2).
     NegativeBase,
     /// A field section that ends within a field line (RFC 9204 s.4.5).
     TruncatedFieldSection,
     /// A string with an invalid Huffman code (RFC 7541 s.5.2).
     HuffmanCode,
-    /// An integer of more than 62 bits (RFC 9204 s.4.1.1, s.7.4).
+    /// An integer of more than 62 bits (RFC 9204 s.4.1.1, s.7.4 #2).
     IntegerTooLarge,
     /// A response that ends without header fields (RFC 9114 s.4.1).
     MissingHeaderSection,
@@ -92,23 +100,25 @@ pub enum Violation {
     TrailerName,
     /// An invalid value of a trailer field (RFC 9114 s.4.2).
     TrailerValue,
-    /// A pseudo-header field after a regular field (RFC 9114 s.4.3).
+    /// A pseudo-header field after a regular field (RFC 9114 s.4.3 #6).
     PseudoHeaderOrder,
     /// A pseudo-header field that is unknown or not permitted in this section (RFC 9114 s.4.3).
+    // RFC 9114 s.4.3 #2 #3 #4
     PseudoHeaderNotPermitted,
     /// The same pseudo-header field twice (RFC 9114 s.4.3).
+    // RFC 9114 s.4.3.1 #6
     DuplicatePseudoHeader,
-    /// No `:method`, or no `:status` (RFC 9114 s.4.3.1, s.4.3.2).
+    /// No `:method`, or no `:status` (RFC 9114 s.4.3.1, s.4.3.2 #1).
     MissingPseudoHeader,
     /// No `:scheme` or no `:path` (RFC 9114 s.4.3.1).
     MissingSchemeOrPath,
     /// A `:path` with a fragment (RFC 9114 s.4.3.1).
     PathWithFragment,
-    /// A `:path` that does not begin with a slash (RFC 9114 s.4.3.1).
+    /// A `:path` that does not begin with a slash (RFC 9114 s.4.3.1 #5).
     RelativePath,
-    /// An authority with user information (RFC 9114 s.4.3.1).
+    /// An authority with user information (RFC 9114 s.4.3.1 #1).
     UserInformation,
-    /// A CONNECT request with a `:scheme` (RFC 9114 s.4.4).
+    /// A CONNECT request with a `:scheme` (RFC 9114 s.4.4 #1).
     ConnectWithScheme,
     /// A CONNECT request without a port (RFC 9114 s.4.4).
     ConnectWithoutPort,
@@ -140,6 +150,7 @@ impl Violation {
     }
 
     /// Returns true if the violation ends only its stream. Otherwise it ends the connection.
+    // RFC 9114 s.4.1.2 #2
     pub fn is_stream_error(self) -> bool {
         self.code() == Code::H3_MESSAGE_ERROR || self == Violation::IntegerTooLarge
     }

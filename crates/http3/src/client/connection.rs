@@ -112,6 +112,7 @@ impl Shared {
 
     /// Returns the reason why the server cannot have processed a failed request, or `None` if the
     /// server may have processed it.
+    // RFC 9114 s.5.4 #1, s.8 #1
     fn unprocessed(
         &self,
         error: &StreamError,
@@ -159,7 +160,7 @@ impl Shared {
         }
     }
 
-    /// Ends the stream of a malformed response (RFC 9114 s.4.1.2), and returns the error.
+    /// Ends the stream of a malformed response (RFC 9114 s.4.1.2 #3), and returns the error.
     fn malformed(&self, stream: &mut ResponseStream, violation: Violation) -> ClientError {
         give_up(stream);
         self.http(format!("malformed response: {violation}"))
@@ -173,6 +174,7 @@ impl Shared {
 impl Connection {
     /// Sets up HTTP/3 on a QUIC connection. `handshake` is the duration of the handshake, or `None`
     /// if the caller did not wait for it (0-RTT).
+    // RFC 9114 s.7.2.4.2 #6 #7
     pub(super) async fn new(
         quic: quic::Connection,
         target: Target,
@@ -307,6 +309,7 @@ impl Connection {
     }
 
     /// Sends a request and waits for the header fields of its final response.
+    // RFC 9114 s.4.1 #6 #7
     async fn exchange(
         &self,
         request: Request<()>,
@@ -319,7 +322,7 @@ impl Connection {
             let mut stream = send.send_request(request).await.map_err(failed)?;
             sent.set(stream.id().into_inner());
             match stream.finish().await {
-                // RFC 9114 s.4.1: the server does not need the rest of the request for its
+                // RFC 9114 s.4.1 #12: the server does not need the rest of the request for its
                 // response.
                 Err(StreamError::RemoteTerminate { code, .. }) if code == Code::H3_NO_ERROR => {}
                 finished => finished.map_err(failed)?,

@@ -141,6 +141,7 @@ impl Prepared {
             keep_alive: config.keep_alive.unwrap_or(Duration::ZERO),
             congestion: Arc::new(config.congestion),
             streams: StreamConfig {
+                // RFC 9114 s.6.1 #3
                 max_streams_bidi: 0,
                 max_streams_uni: 8,
                 ..StreamConfig::default()

@@ -62,6 +62,7 @@ impl Client {
     /// Returns the kept connection to a target, or opens a new one if the kept one takes no more
     /// requests. Other requests to this target wait for the new connection, each until its own
     /// deadline.
+    // RFC 9114 s.3.3 #1 #2
     async fn connection(
         &self,
         target: &Target,

@@ -20,6 +20,7 @@ impl Target {
     ///
     /// # Errors
     /// Fails if the text is not an absolute `https` URL, or if it contains a user name.
+    // RFC 9114 s.3.1.2 #1
     pub fn parse(url: &str) -> Result<(Self, PathAndQuery), ClientError> {
         let wrong =
             |reason: &str| ClientError::Url { url: url.to_owned(), reason: reason.to_owned() };
@@ -93,6 +94,7 @@ mod tests {
         }
     }
 
+    // RFC 9114 s.3.1.2 #1, s.4.3.1 #1
     #[test]
     fn url_errors_say_why() {
         for url in [

@@ -22,6 +22,7 @@ pub(super) struct Answer {
 /// Returns the response 425 if an early request has a method that is not safe, because an attacker
 /// can replay early requests (RFC 8470 s.5.2). The client then sends the request again after the
 /// handshake. GET and HEAD are safe, because they only read.
+// RFC 9114 s.10.9 #1
 pub(super) fn too_early(early: bool, method: &Method) -> Option<Answer> {
     let safe = matches!(*method, Method::GET | Method::HEAD);
     (early && !safe)

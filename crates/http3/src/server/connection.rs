@@ -315,7 +315,7 @@ async fn serve(peer: &Arc<Peer>, mut phase: watch::Receiver<Phase>) {
 
 /// Sends GOAWAY, and accepts no further request. Returns `true` if GOAWAY was sent in time.
 async fn go_away(h3: &mut H3Connection, requests: &Requests, limit: Duration) -> bool {
-    // RFC 9114 s.5.2: GOAWAY names the first request that is not served.
+    // RFC 9114 s.5.2 #5: GOAWAY names the first request that is not served.
     // `h3::server::Connection::shutdown` would name the last one that is served.
     let Ok(first) = StreamId::try_from(requests.close()) else { return false };
     matches!(timeout(limit, h3.inner.shutdown(&mut None, first)).await, Ok(Ok(())))

@@ -264,6 +264,7 @@ impl Server {
 }
 
 /// Returns the transport parameters of a server (RFC 9000 s.18.2).
+// RFC 9114 s.6.2 #1 #2
 fn transport(limits: &Limits) -> TransportConfig {
     TransportConfig {
         max_idle_timeout: limits.idle_timeout,

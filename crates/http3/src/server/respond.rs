@@ -276,6 +276,7 @@ impl SendError {
     }
 }
 
+// RFC 9114 s.4.1 #8
 async fn send(
     peer: &Peer,
     stream: &mut Stream,

@@ -64,6 +64,8 @@ async fn status(mut asked: Asked) -> StatusCode {
 /// The server must answer a safe early request before the client has received anything, and must
 /// answer other early requests with 425. If an attacker replays all datagrams, the server must not
 /// answer the requests again.
+// RFC 9001 s.9.2 #1
+// RFC 9114 s.10.9 #1
 #[tokio::test]
 async fn early_data_has_safe_requests_only_and_each_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -197,6 +199,7 @@ fn serve(
 
 /// The client sends its request early on the second connection. If the server rejects the early
 /// data, the client must send the request again.
+// RFC 9114 s.4.1 #1, s.7.2.4.2 #3 #6 #7 #10
 #[tokio::test]
 async fn early_data_carries_requests() {
     let (one, other) = (http("one"), http("other"));

@@ -109,7 +109,7 @@ async fn finish(
     stream.finish().await.expect("the server wants the end of the request");
 }
 
-/// RFC 9114 s.4.1: the server may send STOP_SENDING once the client has the complete response.
+/// RFC 9114 s.4.1 #11: the server may send STOP_SENDING once the client has the complete response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn content_that_is_too_long_is_stopped_after_the_response() {
     let server = start(ServerConfig::new(loopback()));
@@ -177,6 +177,7 @@ async fn expect_continue_is_answered_without_content() {
 
 /// RFC 9114 s.6.2.1, RFC 9204 s.4.2: a client sends STOP_SENDING for the server's control stream or
 /// one of its QPACK streams. The server must close the connection.
+// RFC 9114 s.6.2.1 #5
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn critical_streams_of_the_server_must_not_be_stopped() {
     let server = start(ServerConfig::new(loopback()));
@@ -277,8 +278,9 @@ async fn rejected(connection: &Connection) {
     assert_eq!(until_stopped(&send).await, Some(REQUEST_REJECTED));
 }
 
-/// RFC 9114 s.5.2: the server must serve the requests below the ID in GOAWAY, and reject all
+/// RFC 9114 s.5.2 #1 #2: the server must serve the requests below the ID in GOAWAY, and reject all
 /// others.
+// RFC 9114 s.4.1.1 #3, s.5.2 #5
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn goaway_names_the_first_request_that_is_not_served() {
     let limits = Limits { grace: PATIENCE, stall_timeout: PATIENCE, ..Limits::default() };
@@ -309,6 +311,7 @@ async fn goaway_names_the_first_request_that_is_not_served() {
     assert_eq!((stats.requests, stats.failed), (2, 0));
 }
 
+// RFC 9114 s.3.2 #3, s.6.2.1 #1, s.7.2.4 #1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn goaway_without_requests_names_the_first_stream() {
     let server = start(ServerConfig::new(loopback()));
@@ -343,6 +346,8 @@ async fn goaway_of_a_client_ends_the_connection_after_its_requests() {
 
 /// Clients send many requests during a shutdown. The server must serve every request below the ID
 /// of its GOAWAY.
+// RFC 9114 s.4.1.1 #4, s.6.2.1 #4
+// RFC 9204 s.4.2 #3
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn goaway_under_load_loses_no_request_below_it() {
     let server = start(ServerConfig::new(loopback()));

@@ -147,6 +147,8 @@ async fn retry_congestion_and_key_log() {
     }
 }
 
+// RFC 9114 s.4.2 #1, s.7.2.1 #1
+// RFC 9204 s.2.2 #1
 #[tokio::test]
 async fn interop_our_server_with_h3_over_quinn() {
     let server = start(ServerConfig::new(loopback()));
@@ -179,6 +181,8 @@ pub(crate) fn raw_server() -> (Endpoint, Fingerprint) {
     (Endpoint::server(config, loopback()).unwrap(), Fingerprint::of(&certificate))
 }
 
+// RFC 9114 s.4.1 #6 #7, s.4.3 #1 #5, s.7.1 #1, s.7.2.4.2 #1
+// RFC 9204 s.2.1 #1, s.3.2.3 #1 #3, s.4.2 #1
 #[tokio::test]
 async fn interop_our_client_with_h3_over_quinn() {
     let (endpoint, fingerprint) = raw_server();

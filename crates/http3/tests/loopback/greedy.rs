@@ -88,6 +88,7 @@ async fn memory_files_are_closed_if_the_client_reads_nothing() {
     assert_eq!(server.stats.snapshot().shed, 0);
 }
 
+// RFC 9114 s.4.1.1 #1
 #[tokio::test]
 async fn overload_sheds_requests() {
     let root = tempfile::tempdir().unwrap();
@@ -104,6 +105,7 @@ async fn overload_sheds_requests() {
 
 /// A client with many requests in progress sends an unknown frame of 2^40 bytes on its control
 /// stream.
+// RFC 9114 s.10.5 #2
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn excessive_load_by_useless_frames() {
     let server = start(ServerConfig::new(loopback()));

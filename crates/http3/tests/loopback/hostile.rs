@@ -182,6 +182,7 @@ async fn malformed_requests_close_the_connection() {
     healthy(&server).await;
 }
 
+// RFC 9114 s.6.1 #1
 #[tokio::test]
 async fn stream_limit_is_enforced() {
     let limits = Limits { max_concurrent_streams: 3, ..Limits::default() };
@@ -204,6 +205,7 @@ async fn stream_limit_is_enforced() {
     timeout(PATIENCE, connection.open_bi()).await.unwrap().unwrap();
 }
 
+// RFC 9114 s.4.1 #10
 #[tokio::test]
 async fn stall_timeout_of_a_request_that_does_not_end() {
     let limits = Limits { stall_timeout: Duration::from_millis(50), ..Limits::default() };

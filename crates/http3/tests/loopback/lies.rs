@@ -43,6 +43,7 @@ fn data(bytes: &[u8]) -> Vec<u8> {
     [&[0, bytes.len() as u8], bytes].concat()
 }
 
+// RFC 9114 s.4.1 #8
 #[tokio::test]
 async fn body_ends_with_its_stream() {
     let whole = [headers(&[OK]), data(b"first"), data(b""), data(b"second")].concat();
@@ -55,6 +56,7 @@ async fn body_ends_with_its_stream() {
     assert_eq!(&answered(interim.concat()).await.unwrap()[..], b"body");
 }
 
+// RFC 9114 s.4.1 #2, s.7.1 #4
 #[tokio::test]
 async fn body_that_lost_bytes_is_an_error() {
     let with = |value: &str| headers(&[OK, &field("content-length", value)]);
@@ -127,6 +129,30 @@ async fn field_section_without_end_is_ended() {
         // The client accepts only as much as its limit of useless bytes and its flow control
         // windows permit.
         assert!(sent < 16 << 20, "{sent}");
+    }
+}
+
+/// The client has not sent MAX_PUSH_ID, so it permits no push.
+// RFC 9114 s.4.6 #2
+#[tokio::test]
+async fn push_stream_without_permission_is_a_violation() {
+    let (endpoint, fingerprint) = raw_server();
+    let url = format!("https://{}/", endpoint.local_addr().unwrap());
+    let serving = tokio::spawn(async move {
+        let connection = endpoint.accept().await.unwrap().await.unwrap();
+        let mut push = connection.open_uni().await.unwrap();
+        push.write_all(&[1, 0]).await.unwrap();
+        connection.closed().await
+    });
+    let trust = Trust::Fingerprint(fingerprint);
+    let config = ClientConfig { trust, bind: Some(loopback()), ..ClientConfig::default() };
+    let client = Client::new(config).unwrap();
+    assert!(timeout(PATIENCE, client.get(&url)).await.unwrap().is_err());
+    match timeout(PATIENCE, serving).await.unwrap().unwrap() {
+        quinn::ConnectionError::ApplicationClosed(close) => {
+            assert_eq!(close.error_code.into_inner(), 0x108, "{close}");
+        }
+        other => panic!("{other:?}"),
     }
 }
 

@@ -79,6 +79,7 @@ async fn long_fields_are_answered_before_the_request_ends() {
 
 /// The server reads only the beginning of a frame that is too long. It must send STOP_SENDING only
 /// after the response.
+// RFC 9114 s.4.1 #12
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_fields_are_stopped_after_the_response() {
     const LENGTH: usize = 64 * LIMIT;

@@ -84,6 +84,7 @@ async fn answered(response: Vec<u8>) -> Result<(StatusCode, usize), ClientError>
     timeout(PATIENCE, whole).await.expect("the response ends")
 }
 
+// RFC 9114 s.4.1.2 #2 #3, s.4.2 #2, s.4.3.2 #1
 #[tokio::test]
 async fn malformed_header_fields_of_a_response_are_message_errors() {
     for (response, what) in [
@@ -147,6 +148,7 @@ async fn malformed_interim_responses_are_message_errors() {
     assert_eq!(answered(whole).await.unwrap(), (StatusCode::OK, 4));
 }
 
+// RFC 9114 s.10.3 #1 #2
 #[tokio::test]
 async fn malformed_trailers_are_errors() {
     let with = |trailers: &[&[u8]]| [headers(&[OK]), data(b"body"), headers(trailers)].concat();
@@ -193,7 +195,7 @@ async fn response_of_every_valid_form_is_accepted() {
     assert_eq!(answered(large).await.unwrap(), (StatusCode::OK, 0));
 }
 
-/// RFC 9114 s.4.1.1: a client that drops a response must cancel it with H3_REQUEST_CANCELLED.
+/// RFC 9114 s.4.1.1 #6 #7: a client that drops a response must cancel it with H3_REQUEST_CANCELLED.
 #[tokio::test]
 async fn response_that_is_dropped_is_cancelled() {
     let (endpoint, client, url) = server();

@@ -17,6 +17,7 @@ fn request(prefix: &[u8]) -> Vec<u8> {
     [&[1, block.len() as u8], &*block].concat()
 }
 
+// RFC 9204 s.7.4 #2
 #[tokio::test]
 async fn qpack_integers_of_62_bits_are_read_and_longer_ones_end_their_stream() {
     let server = start(ServerConfig::new(loopback()));

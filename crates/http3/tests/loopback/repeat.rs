@@ -144,6 +144,7 @@ fn why(error: &ClientError) -> Option<(Unprocessed, u32)> {
 
 /// If a server does not answer, only requests to this server may be delayed. The client must be
 /// able to close at any time.
+// RFC 9114 s.3.3 #1 #2
 #[tokio::test]
 async fn repeat_waits_for_its_own_server_only() {
     let server = Scripted::new(|_, _| Act::Answer);
@@ -163,6 +164,7 @@ async fn repeat_waits_for_its_own_server_only() {
     assert!(timeout(PATIENCE, waiting).await.expect("it ends with the client").unwrap().is_err());
 }
 
+// RFC 9114 s.5.2 #3
 #[tokio::test]
 async fn goaway_ends_the_use_of_a_connection() {
     let server = Scripted::new(|connection, request| match (connection, request) {
@@ -184,6 +186,7 @@ async fn goaway_ends_the_use_of_a_connection() {
     assert_eq!(server.requests(), [1, 3]);
 }
 
+// RFC 9114 s.4.1.1 #9
 #[tokio::test]
 async fn goaway_repeats_the_requests_that_it_names() {
     // Requests on streams 0 to 16 are answered. Those on 20 and 24 are not processed.
@@ -209,6 +212,7 @@ async fn goaway_that_shrinks_names_more_requests() {
     assert_eq!(server.requests(), [3, 3]);
 }
 
+// RFC 9114 s.3.3 #4
 #[tokio::test]
 async fn rejected_requests_are_sent_again_on_one_connection() {
     let server = Scripted::new(|connection, request| match (connection, request) {
@@ -253,6 +257,7 @@ async fn rejected_without_end_is_an_error_that_says_so() {
     }
 }
 
+// RFC 9114 s.4.1.1 #8, s.8 #1
 #[tokio::test]
 async fn reset_with_another_code_is_not_repeated() {
     for code in [NO_ERROR, INTERNAL_ERROR, 0x10c] {
@@ -263,6 +268,7 @@ async fn reset_with_another_code_is_not_repeated() {
     }
 }
 
+// RFC 9114 s.5.1 #1, s.5.4 #1
 #[tokio::test]
 async fn closed_connections_are_replaced_once_they_have_answered() {
     for (code, repeated) in [(NO_ERROR, true), (INTERNAL_ERROR, false)] {

@@ -103,6 +103,8 @@ pub(crate) async fn closed(connection: &Connection, code: u64, what: &str) {
     }
 }
 
+// RFC 9114 s.6.2.1 #3, s.6.2.2 #1, s.7.2.2 #1
+// RFC 9204 s.4.2 #2, s.4.4.1 #1, s.4.4.3 #1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn violation_of_a_stream_rule_closes_the_connection() {
     let server = start(ServerConfig::new(loopback()));
@@ -134,6 +136,8 @@ async fn violation_of_a_stream_rule_closes_the_connection() {
     }
 }
 
+// RFC 9114 s.6.2.1 #5
+// RFC 9204 s.4.2 #4
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn critical_streams_stay_open() {
     let server = start(ServerConfig::new(loopback()));
@@ -153,6 +157,8 @@ async fn critical_streams_stay_open() {
 }
 
 /// Frames and streams that a correct client may send must not cause an error.
+// RFC 9114 s.4.1 #8, s.6.2 #1 #4 #6 #9, s.6.2.3 #1, s.9 #2
+// RFC 9204 s.4.2 #5
 #[tokio::test]
 async fn violation_is_not_reported_for_what_is_permitted() {
     let server = start(ServerConfig::new(loopback()));
@@ -181,6 +187,19 @@ async fn violation_is_not_reported_for_what_is_permitted() {
     assert!(answer.ends_with(b"ok\n"));
 }
 
+// RFC 9114 s.7.2.4 #6, s.7.2.4.1 #2
+#[tokio::test]
+async fn settings_that_are_unknown_are_ignored() {
+    let server = start(ServerConfig::new(loopback()));
+    let (_endpoint, connection) = raw(&server).await;
+    // Reserved settings 0x21 and 0x40, and two unknown ones.
+    let _control =
+        opened(&connection, &[0, 4, 11, 0x21, 7, 0x40, 0x40, 9, 0x3f, 1, 0x7f, 0xff, 0x40, 0])
+            .await;
+    exchange(&connection).await;
+}
+
+// RFC 9114 s.4.1.2 #2, s.4.2 #2, s.4.3.1 #5 #6 #7 #8 #9, s.10.3 #1 #2
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn malformed_requests_are_not_answered() {
     let server = start(ServerConfig::new(loopback()));

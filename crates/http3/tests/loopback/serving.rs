@@ -97,6 +97,7 @@ async fn method_other_than_get_and_head_is_refused() {
     }
 }
 
+// RFC 9114 s.3.2 #1 #2
 #[tokio::test]
 async fn log_has_each_request() {
     let log = Arc::new(Mutex::new(Vec::new()));
@@ -130,6 +131,7 @@ async fn log_has_each_request() {
     assert!(log.iter().all(|r| r.peer == source && r.method == Method::GET));
 }
 
+// RFC 9114 s.3.1 #1 #2
 #[tokio::test]
 async fn trust_settings_decide_which_servers_are_trusted() {
     let home = tempfile::tempdir().unwrap();
@@ -213,6 +215,7 @@ async fn socket_receive_buffer_can_be_set() {
     assert_eq!(Server::bind(config).unwrap().receive_buffer(), 128 * 1024);
 }
 
+// RFC 9114 s.3.3 #6, s.5.2 #4
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_lets_responses_finish() {
     let server = start(ServerConfig::new(loopback()));

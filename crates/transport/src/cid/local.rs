@@ -134,7 +134,7 @@ impl LocalIds {
     }
 
     /// Returns true if another connection ID can be issued. IDs that this end wants the peer to
-    /// retire do not count against the peer's limit (RFC 9000 s.5.1.1).
+    /// retire do not count against the peer's limit (RFC 9000 s.5.1.1 #4).
     pub(crate) fn wants_more(&self) -> bool {
         !self.closed && self.not_retiring < self.limit
     }
@@ -159,6 +159,7 @@ impl LocalIds {
     }
 
     /// Issues another connection ID with its reset token. It waits to be announced to the peer.
+    // RFC 9000 s.5.1.1 #1
     pub(crate) fn issue(&mut self, id: ConnectionId, token: ResetToken) {
         self.active.insert(self.next, LocalId { id, used: false });
         self.not_retiring += 1;
@@ -240,6 +241,7 @@ impl LocalIds {
     }
 
     /// Returns true if packets with this connection ID belong to this connection.
+    // RFC 9000 s.5.1.1 #2
     pub(crate) fn contains(&self, id: ConnectionId) -> bool {
         self.active.values().any(|own| own.id == id) || self.retired.contains(&id)
     }

@@ -9,7 +9,7 @@ use crate::ranges::RangeSet;
 use crate::violation::Violation;
 
 /// Largest number of RETIRE_CONNECTION_ID frames that the peer has not acknowledged. If there are
-/// more, the connection is closed (RFC 9000 s.5.1.2).
+/// more, the connection is closed (RFC 9000 s.5.1.2 #4 #5).
 const MAX_RETIRED: usize = 32;
 
 /// Number of ranges of retired sequence numbers that are remembered. They ensure that a repeated
@@ -212,6 +212,7 @@ impl RemoteIds {
     /// Returns true if `token` is the stateless reset token of a connection ID in use. In that case
     /// the peer has lost the connection's state (RFC 9000 s.10.3.1). The comparison takes the same
     /// time for every token.
+    // RFC 9000 s.10.3.1 #2
     pub(crate) fn is_reset(&self, token: ResetToken) -> bool {
         let is_it = |remote: &RemoteId| remote.used & (remote.token == Some(token));
         self.ids.values().fold(false, |found, remote| found | is_it(remote))
@@ -233,10 +234,11 @@ impl RemoteIds {
             return Err(Violation::ConnectionIdReused);
         }
         if sequence < self.retire_prior_to {
-            // RFC 9000 s.19.15: the connection ID was retired before the frame that announces it
+            // RFC 9000 s.19.15 #8: the connection ID was retired before the frame that announces it
             // arrived.
             return self.owe(sequence);
         }
+        // RFC 9000 s.19.15 #4
         if self.retired.contains(sequence) {
             // The frame is a repetition: the peer did not receive the acknowledgment of the first
             // one.
@@ -254,6 +256,7 @@ impl RemoteIds {
                 self.ids.insert(sequence, RemoteId::given(id, token));
             }
         }
+        // RFC 9000 s.5.1.2 #3, s.19.15 #7
         if retire_prior_to > self.retire_prior_to {
             self.retire_prior_to = retire_prior_to;
             let retired = self.ids.take_below(retire_prior_to);
@@ -269,12 +272,14 @@ impl RemoteIds {
                 self.owe(sequence)?;
             }
         }
+        // RFC 9000 s.5.1.1 #5
         if self.ids.len() as u64 > self.limit {
             return Err(Violation::ConnectionIdLimit);
         }
         Ok(())
     }
 
+    // RFC 9000 s.5.1.2 #6
     fn owe(&mut self, sequence: u64) -> Result<(), Violation> {
         if self.owed.insert(sequence, ()).is_none() {
             self.to_retire.insert(sequence, ());

@@ -18,7 +18,8 @@ const _: () = assert!(1 + ID_LEN + 2 == 16);
 /// by the content of the ID.
 pub trait ConnectionIdGenerator: Send + Sync {
     /// Returns a new connection ID of [`ConnectionIdGenerator::id_len`] bytes. An observer must not
-    /// be able to correlate the IDs of a connection (RFC 9000 s.5.1).
+    /// be able to correlate the IDs of a connection (RFC 9000 s.5.1 #1 #2).
+    // RFC 9000 s.10.3.2 #3 #4
     fn generate(&self, rng: &mut dyn RngCore) -> ConnectionId;
 
     /// Returns the length of every connection ID in bytes, 1 to 20. The length is constant, because
@@ -93,6 +94,7 @@ impl ResetKey {
         ResetKey { hkdf: suite.suite.hkdf_provider, key: key.into() }
     }
 
+    // RFC 9000 s.10.3.2 #1 #5
     /// Returns the stateless reset token of a connection ID.
     pub(crate) fn token(&self, id: ConnectionId) -> ResetToken {
         let mut token = [0; ResetToken::LEN];
@@ -102,7 +104,7 @@ impl ResetKey {
     }
 
     /// Returns the form of a peer's reset token in which it is stored and looked up. The duration
-    /// of a lookup then reveals nothing about the token itself (RFC 9000 s.10.3.1).
+    /// of a lookup then reveals nothing about the token itself (RFC 9000 s.10.3.1 #3).
     pub(crate) fn blind(&self, token: ResetToken) -> BlindToken {
         // The HMAC input is longer than any connection ID, so the result is never the reset token
         // of an ID.

@@ -14,6 +14,7 @@ pub(super) fn new(sequence: u64) -> NewId {
     NewId { sequence, id: id(sequence), token: ResetToken([sequence as u8; 16]) }
 }
 
+// RFC 9000 s.10.3.1 #2
 #[test]
 fn cid_changes_are_reported_to_the_endpoint() {
     let mut remote = RemoteIds::new(id(0), 3);
@@ -54,6 +55,8 @@ fn cid_changes_are_reported_to_the_endpoint() {
     );
 }
 
+// RFC 9000 s.10.3.2 #1 #5
+// RFC 10069 s.2.1 #3
 #[test]
 fn cid_reset_tokens_depend_on_id_and_key() {
     let suite = rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256.tls13().unwrap();
@@ -66,4 +69,22 @@ fn cid_reset_tokens_depend_on_id_and_key() {
     let mut rng: rand::rngs::StdRng = rand::SeedableRng::seed_from_u64(1);
     assert_eq!(RandomIds::new(0).generate(&mut rng).len(), 1);
     assert_eq!(RandomIds::new(99).generate(&mut rng).len(), 20);
+}
+
+// RFC 9000 s.5.1 #1 #2, s.10.3.2 #3 #4
+#[test]
+fn cid_random_ids_have_nothing_in_common() {
+    let mut rng: rand::rngs::StdRng = rand::SeedableRng::seed_from_u64(1);
+    let ids: Vec<ConnectionId> =
+        (0..10_000).map(|_| RandomIds::new(8).generate(&mut rng)).collect();
+    let distinct: std::collections::HashSet<&[u8]> =
+        ids.iter().map(ConnectionId::as_bytes).collect();
+    assert_eq!(distinct.len(), ids.len());
+    // No bit says anything about an ID, and no bit is that of the ID before it.
+    for bit in 0..64 {
+        let of = |id: &ConnectionId| id.as_bytes()[bit / 8] >> (bit % 8) & 1;
+        let ones = ids.iter().filter(|id| of(id) == 1).count();
+        let same = ids.windows(2).filter(|pair| of(&pair[0]) == of(&pair[1])).count();
+        assert!((4_700..=5_300).contains(&ones) && (4_700..=5_300).contains(&same), "{bit}");
+    }
 }

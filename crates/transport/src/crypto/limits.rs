@@ -48,6 +48,7 @@ pub(crate) fn last_words(limit: u64) -> u64 {
 
 /// Counts packets that failed authentication. The count covers all keys of a connection (RFC 9001
 /// s.6.6).
+// RFC 9001 s.6.6 #6
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Forgeries {
     count: u64,

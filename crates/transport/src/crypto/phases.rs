@@ -146,6 +146,7 @@ pub(crate) struct OneRttKeys {
     current: Phase,
     /// The next keys, derived in advance so that a key update takes no extra time (RFC 9001 s.6.3,
     /// s.9.5). `None` until [`NEXT_AFTER`] packets have arrived.
+    // RFC 9001 s.6.3 #1 #3
     next: Option<PacketKeySet>,
     /// Number of packets received so far, while the next keys are not derived yet.
     received: u64,
@@ -225,6 +226,7 @@ impl OneRttKeys {
     /// # Errors
     /// Fails if the payload is longer than the AEAD permits, or if the keys have protected as many
     /// packets as they may. That limit counts the packets of all paths (RFC 10069 s.7.3).
+    // RFC 9001 s.6.6 #1 #2
     pub(crate) fn seal(
         &mut self,
         path: PathId,
@@ -259,7 +261,7 @@ impl OneRttKeys {
     }
 
     /// Returns true if at least `pause` has passed since the peer first acknowledged a packet with
-    /// the current keys (RFC 9001 s.6.5). The keys of the handshake need no pause.
+    /// the current keys (RFC 9001 s.6.5 #1). The keys of the handshake need no pause.
     pub(crate) fn has_rested(&self, now: Timestamp, pause: Duration) -> bool {
         self.updates == 0 || self.current.confirmed.is_some_and(|at| now.since(at) >= pause)
     }
@@ -272,6 +274,7 @@ impl OneRttKeys {
     /// Updates the keys and returns true, if the peer has acknowledged a packet with the current
     /// keys (RFC 9001 s.6.1). Otherwise changes nothing and returns false. The caller must ensure
     /// that the handshake is confirmed.
+    // RFC 9001 s.6.1 #2
     pub(crate) fn update(&mut self) -> bool {
         let allowed = self.current.confirmed.is_some();
         if allowed {
@@ -280,6 +283,7 @@ impl OneRttKeys {
         allowed
     }
 
+    // RFC 9001 s.6.2 #1 #2, s.6.4 #1
     fn advance(&mut self) {
         let next = self.next.take().unwrap_or_else(|| self.secrets.next_packet_keys());
         // After an update, further ones are likely, so the next keys are derived in advance from
@@ -315,6 +319,7 @@ impl OneRttKeys {
     ///
     /// # Errors
     /// [`OpenError`]. Except for `Forged`, the connection must be closed.
+    // RFC 9001 s.5.5 #1 #2
     pub(crate) fn open<'a>(
         &mut self,
         (path, number): (PathId, u64),
@@ -351,6 +356,7 @@ impl OneRttKeys {
             };
         }
         let OneRttKeys { next, secrets, .. } = self;
+        // RFC 9001 s.6.3 #2
         let next = next.get_or_insert_with(|| secrets.next_packet_keys());
         let opened =
             decrypt(&*next.remote, path, number, header, payload).map_err(|_| OpenError::Forged)?;
@@ -402,6 +408,7 @@ impl OneRttKeys {
         Some(opened)
     }
 
+    // RFC 9001 s.9.5 #3
     fn received(&mut self, path: PathId, number: u64, retain: Timestamp) {
         self.current.first_received.lower(path, number);
         if self.next.is_none() {
@@ -416,6 +423,7 @@ impl OneRttKeys {
     }
 
     /// Discards the previous keys if it is time to do so.
+    // RFC 9001 s.6.1 #3, s.6.5 #2 #3
     pub(crate) fn expire(&mut self, now: Timestamp) {
         if self.previous.as_ref().is_some_and(|(_, until)| until.is_some_and(|until| until <= now))
         {
@@ -514,6 +522,7 @@ mod tests {
         );
     }
 
+    // RFC 9001 s.6.1 #2, s.6.2 #1 #2, s.6.3 #3, s.6.4 #1
     #[test]
     fn key_update_is_followed_by_the_peer() {
         let (mut client, mut server) = ends();
@@ -533,6 +542,7 @@ mod tests {
         assert_eq!(server.receive(client.send()), Ok(false));
     }
 
+    // RFC 9001 s.6.3 #1 #2, s.9.5 #3
     #[test]
     fn key_update_next_keys_are_derived_when_used() {
         let (mut client, mut server) = ends();
@@ -619,6 +629,7 @@ mod tests {
         assert_eq!(server.keys.current.first_received.of(PathId::ZERO), Some(1));
     }
 
+    // RFC 9001 s.6.1 #4, s.6.5 #2 #3
     #[test]
     fn key_update_overtaken_packets_are_read_for_a_while() {
         let (mut client, mut server) = ends();
@@ -632,6 +643,7 @@ mod tests {
         assert_eq!(server.receive(too_late), Err(OpenError::Forged));
     }
 
+    // RFC 9001 s.6.1 #3
     #[test]
     fn key_update_of_both_ends_at_once() {
         let (mut client, mut server) = ends();
@@ -658,6 +670,21 @@ mod tests {
         assert_eq!(server.receive(client.send()), Err(OpenError::KeyUpdate));
     }
 
+    /// A packet with new keys has a lower number than one with old keys.
+    // RFC 9001 s.6.4 #2
+    #[test]
+    fn key_update_with_old_keys_after_new_ones_is_an_error() {
+        let (mut client, mut server) = ends();
+        assert_eq!(server.receive(client.send()), Ok(false));
+        client.next = 5;
+        assert_eq!(server.receive(client.send()), Ok(false));
+        client.keys.on_acked(EARLY, PathId::ZERO, 5);
+        assert!(client.keys.update());
+        client.next = 3;
+        assert_eq!(server.receive(client.send()), Err(OpenError::KeyUpdate));
+    }
+
+    // RFC 9001 s.5.5 #1 #2
     #[test]
     fn key_update_is_not_triggered_by_forgeries() {
         let (mut client, mut server) = ends();
@@ -671,6 +698,7 @@ mod tests {
         assert_eq!(server.keys.integrity_limit(), 1 << 52);
     }
 
+    // RFC 9001 s.6.6 #1 #2
     #[test]
     fn key_update_limits_end_the_keys() {
         let (mut client, _) = ends();

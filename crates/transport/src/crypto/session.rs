@@ -77,6 +77,7 @@ pub(crate) struct Agreed {
 }
 
 /// Converts an error that `tls` has reported into the error that must close the connection.
+// RFC 9001 s.4.4 #3
 fn failure(tls: &rustls::quic::Connection, error: &rustls::Error) -> Failure {
     use rustls::{HandshakeType, PeerMisbehaved};
     let violation = match error {
@@ -87,7 +88,7 @@ fn failure(tls: &rustls::quic::Connection, error: &rustls::Error) -> Failure {
             got_type: HandshakeType::CertificateRequest,
             ..
         } if !tls.is_handshaking() => Some(Violation::PostHandshakeAuthentication),
-        // RFC 9001 s.8.1: this error must be reported with the alert `no_application_protocol`.
+        // RFC 9001 s.8.1 #6: this error must be reported with the alert `no_application_protocol`.
         rustls::Error::PeerMisbehaved(PeerMisbehaved::SelectedUnofferedApplicationProtocol) => {
             Some(Violation::Tls(NO_APPLICATION_PROTOCOL))
         }
@@ -106,7 +107,7 @@ impl Session {
     pub(crate) fn read(&mut self, data: &[u8]) -> Result<(), Failure> {
         match self {
             Session::Tls(tls) => tls.read_hs(data).map_err(|error| failure(tls, &error)),
-            // RFC 9001 s.6: the peer must not send TLS KeyUpdate messages, and a client has no
+            // RFC 9001 s.6 #2: the peer must not send TLS KeyUpdate messages, and a client has no
             // other message to send after the handshake.
             Session::Over(_) => Err(Violation::Tls(UNEXPECTED_MESSAGE).into()),
             #[cfg(feature = "null-crypto")]
@@ -248,5 +249,141 @@ impl Session {
                 certificates: self.peer_certificates().map(Box::from),
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::pki_types::ServerName;
+    use rustls::quic::{ClientConnection, Connection, ServerConnection, Version};
+    use rustls::{Error, HandshakeType, PeerMisbehaved};
+
+    use super::*;
+    use crate::crypto::testing::{configs, connected_client};
+
+    // RFC 9001 s.4.4 #3
+    #[test]
+    fn violation_by_post_handshake_authentication() {
+        let error = Error::InappropriateHandshakeMessage {
+            expect_types: vec![HandshakeType::NewSessionTicket],
+            got_type: HandshakeType::CertificateRequest,
+        };
+        let failure = failure(&connected_client(), &error);
+        assert_eq!(failure.violation, Some(Violation::PostHandshakeAuthentication));
+        assert_eq!(failure.code, TransportErrorCode::PROTOCOL_VIOLATION);
+    }
+
+    // RFC 9001 s.8.1 #6
+    #[test]
+    fn violation_by_an_application_protocol_that_was_not_offered() {
+        let error = PeerMisbehaved::SelectedUnofferedApplicationProtocol;
+        let failure = failure(&connected_client(), &Error::PeerMisbehaved(error));
+        assert_eq!(failure.code.0.get(), 0x178);
+    }
+
+    /// A TLS KeyUpdate message, after the handshake is over.
+    // RFC 9001 s.6 #2
+    #[test]
+    fn crypto_key_update_message_is_a_violation() {
+        let message = [24, 0, 0, 1, 0];
+        let open = Session::Tls(Box::new(connected_client())).read(&message).unwrap_err();
+        assert_eq!(open.code.0.get(), 0x10a, "{open:?}");
+    }
+
+    /// Returns the error of the end that notices that its peer has other application protocols.
+    fn failure_of_protocols(client: &[&[u8]], server: &[&[u8]]) -> Failure {
+        let owned = |protocols: &[&[u8]]| protocols.iter().map(|p| p.to_vec()).collect();
+        let (client_tls, server_tls) = configs();
+        let (mut client_tls, mut server_tls) = ((*client_tls).clone(), (*server_tls).clone());
+        (client_tls.alpn_protocols, server_tls.alpn_protocols) = (owned(client), owned(server));
+        let name = ServerName::try_from("equic.test").unwrap();
+        let client = ClientConnection::new(client_tls.into(), Version::V1, name, vec![]).unwrap();
+        let server = ServerConnection::new(server_tls.into(), Version::V1, vec![]).unwrap();
+        let mut ends: [Session; 2] =
+            [client.into(), server.into()].map(|end: Connection| Session::Tls(Box::new(end)));
+        for turn in 0..8 {
+            let mut data = Vec::new();
+            ends[turn % 2].write(&mut data);
+            if let Err(failure) = ends[1 - turn % 2].read(&data) {
+                return failure;
+            }
+            ends[turn % 2].write(&mut data);
+        }
+        panic!("the handshake went on");
+    }
+
+    // RFC 9001 s.8.1 #2 #5
+    #[test]
+    fn handshake_without_a_common_application_protocol_fails() {
+        let other = failure_of_protocols(&[b"one"], &[b"two"]);
+        assert_eq!(other.code.0.get(), 0x178, "{other:?}");
+    }
+
+    /// rustls permits early data in QUIC only without a limit, or not at all.
+    // RFC 9001 s.4.6.1 #1
+    #[test]
+    fn early_data_size_is_all_or_nothing() {
+        for (size, permitted) in [(0, true), (u32::MAX, true), (16_384, false)] {
+            let mut server = (*configs().1).clone();
+            server.max_early_data_size = size;
+            let begun = ServerConnection::new(server.into(), Version::V1, vec![]);
+            assert_eq!(begun.is_ok(), permitted, "{size}");
+        }
+    }
+
+    // RFC 9001 s.5.3 #1
+    #[test]
+    fn aead_suites_all_have_header_protection() {
+        let suites = configs().0.crypto_provider().cipher_suites.clone();
+        assert!(suites.iter().filter_map(|suite| suite.tls13()).all(|suite| suite.quic.is_some()));
+    }
+
+    /// Returns the ClientHello of a client with six bytes of transport parameters.
+    fn client_hello() -> Vec<u8> {
+        let name = ServerName::try_from("equic.test").unwrap();
+        let parameters = b"params".to_vec();
+        let client = ClientConnection::new(configs().0, Version::V1, name, parameters).unwrap();
+        let mut hello = Vec::new();
+        Session::Tls(Box::new(client.into())).write(&mut hello);
+        hello
+    }
+
+    /// Returns the position of these bytes, which must occur once.
+    fn position(bytes: &[u8], part: &[u8]) -> usize {
+        let mut found = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(part));
+        let at = found.next().expect("the message has the extension");
+        assert_eq!(found.next(), None);
+        at
+    }
+
+    /// Returns the code with which a server refuses a ClientHello.
+    fn refused(hello: &[u8]) -> u64 {
+        let server = ServerConnection::new(configs().1, Version::V1, vec![]).unwrap();
+        Session::Tls(Box::new(server.into())).read(hello).unwrap_err().code.0.get()
+    }
+
+    /// The extension supported_versions with TLS 1.3 only.
+    const TLS_1_3: [u8; 7] = [0x00, 0x2b, 0x00, 0x03, 0x02, 0x03, 0x04];
+
+    // RFC 9001 s.4.2 #1 #2, s.8.4 #1
+    #[test]
+    fn handshake_has_tls_1_3_only_and_no_compatibility_mode() {
+        let mut hello = client_hello();
+        let at = position(&hello, &TLS_1_3);
+        // The length of legacy_session_id follows type and length, version and random.
+        assert_eq!(hello[4 + 2 + 32], 0);
+        // Without the extension, the client offers TLS 1.2.
+        hello[at..at + 2].copy_from_slice(&[0x7a, 0x7a]);
+        // The alert is protocol_version.
+        assert_eq!(refused(&hello), 0x100 + 70);
+    }
+
+    // RFC 9001 s.8.2 #1
+    #[test]
+    fn handshake_without_transport_parameters_fails() {
+        let mut hello = client_hello();
+        let at = position(&hello, b"\0\x39\0\x06params");
+        hello[at..at + 2].copy_from_slice(&[0x7a, 0x7a]);
+        assert_eq!(refused(&hello), 0x16d);
     }
 }

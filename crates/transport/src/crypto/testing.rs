@@ -158,6 +158,16 @@ fn provider_that_opens_elsewhere() -> CryptoProvider {
 
 /// Returns the 1-RTT keys of a client and of its server.
 pub(crate) fn one_rtt_pair() -> (OneRttKeys, OneRttKeys) {
+    connected_pair().1
+}
+
+/// Returns the TLS session of a client whose handshake is complete.
+pub(crate) fn connected_client() -> Connection {
+    let [client, _] = connected_pair().0;
+    client
+}
+
+fn connected_pair() -> ([Connection; 2], (OneRttKeys, OneRttKeys)) {
     let (client, server) = configs();
     let name = ServerName::try_from("equic.test").unwrap();
     let mut ends: [Connection; 2] = [
@@ -182,7 +192,7 @@ pub(crate) fn one_rtt_pair() -> (OneRttKeys, OneRttKeys) {
         }
     }
     let [client, server] = keys.map(|keys| keys.expect("the handshake is complete"));
-    (client, server)
+    (ends, (client, server))
 }
 
 fn initial_keys(side: Side, version: Version) -> Keys {
@@ -206,6 +216,7 @@ fn protect(keys: &Keys, number: u64, header: &str, number_len: usize, payload: &
     packet
 }
 
+// RFC 9001 s.5.2 #2
 #[test]
 fn keys_of_rfc_9001_a_3_server_initial() {
     let payload = hex(concat!(

@@ -67,7 +67,7 @@ pub(crate) const CLOCK_SKEW: Duration = Duration::from_secs(2);
 
 const RETRY: u8 = 0;
 /// The kinds of NEW_TOKEN tokens, one for each version. A token is valid only for the version of
-/// the connection on which it was issued (RFC 9369 s.5).
+/// the connection on which it was issued (RFC 9369 s.5 #2).
 const FUTURE: &[(u8, KnownVersion)] = &[
     (1, KnownVersion::V1),
     (2, KnownVersion::V2),
@@ -76,6 +76,7 @@ const FUTURE: &[(u8, KnownVersion)] = &[
 ];
 
 /// The content of a token that validates an address.
+// RFC 9000 s.8.1.1 #1
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token {
     /// A token in a Retry packet (RFC 9000 s.8.1.2).
@@ -184,6 +185,7 @@ impl TokenSealer {
     }
 
     /// Seals a token for a client. Returns `None` if the crypto provider fails.
+    // RFC 9000 s.8.1.3 #4 #5, s.8.1.4 #1
     pub(crate) fn seal(&mut self, token: &Token, rng: &mut dyn RngCore) -> Option<Vec<u8>> {
         let mut content = [0; MAX_CONTENT];
         let mut writer = Writer::new(&mut content);
@@ -210,6 +212,7 @@ impl TokenSealer {
     /// Opens a token and returns its content. Returns `None` if the token was not sealed with this
     /// server's secret. If the salt is valid but the key of its batch is unknown, the key is
     /// derived.
+    // RFC 9000 s.8.1.4 #2
     pub(crate) fn open(&self, token: &[u8]) -> Option<Token> {
         if token.len() > MAX_TOKEN {
             return None;

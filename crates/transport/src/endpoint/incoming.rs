@@ -43,6 +43,7 @@ impl Incoming {
 
     /// Returns true if the endpoint may still send a Retry packet. A server may send only one for
     /// each attempt (RFC 9000 s.17.2.5.2).
+    // RFC 9000 s.17.2.5.1 #4
     pub fn may_retry(&self) -> bool {
         self.0.retry.is_none()
     }
@@ -178,6 +179,8 @@ impl Endpoint {
         incoming.may_retry() && self.write_retry(now, &incoming.0, response).is_some()
     }
 
+    // RFC 9369 s.4.1 #1
+    // RFC 9000 s.17.2.5.1 #1
     fn write_retry(
         &mut self,
         now: Timestamp,

@@ -17,7 +17,7 @@ use crate::connection::{DatagramMeta, FirstPacket};
 use crate::crypto::Token;
 use crate::violation::Condition;
 
-/// Smallest length of a client's first Destination Connection ID, in bytes (RFC 9000 s.7.2).
+/// Smallest length of a client's first Destination Connection ID, in bytes (RFC 9000 s.7.2 #1).
 const MIN_FIRST_ID: usize = 8;
 
 impl Endpoint {
@@ -77,10 +77,12 @@ impl Endpoint {
     }
 
     /// Returns the length in bytes of every connection ID that the endpoint issues.
+    // RFC 9000 s.10.3.2 #2
     pub fn id_len(&self) -> usize {
         self.source.id_len()
     }
 
+    // RFC 9000 s.11 #3
     fn on_short(
         &mut self,
         now: Timestamp,
@@ -108,6 +110,7 @@ impl Endpoint {
 
     /// Returns the connection that a datagram resets, or `None` if it is not a stateless reset (RFC
     /// 9000 s.10.3.1).
+    // RFC 9000 s.10.3.1 #1
     fn reset_by(&self, datagram: &[u8]) -> Option<Handle> {
         if !self.routes.has_tokens() {
             return None;
@@ -124,11 +127,12 @@ impl Endpoint {
         response: &mut Vec<u8>,
     ) -> Received {
         let remote = arrival.remote;
+        // RFC 9000 s.17.2.1 #6
         let header = LongInvariant::parse(datagram).ok();
         let of = |header: &LongInvariant<'_>| {
             self.routes.by_id(header.dcid).or_else(|| self.routes.by_first(header.dcid, remote))
         };
-        // RFC 9000 s.10.3: a datagram that ends with a known reset token is a stateless reset,
+        // RFC 9000 s.10.3 #8: a datagram that ends with a known reset token is a stateless reset,
         // whatever its header is.
         let known = header.as_ref().and_then(of).or_else(|| self.reset_by(datagram));
         if let Some(handle) = known {
@@ -136,21 +140,25 @@ impl Endpoint {
         }
         let Some(header) = header else { return Received::Nothing };
         let Some(server) = &self.server else { return Received::Nothing };
+        // RFC 9368 s.2.1 #5
+        // RFC 9000 s.6.1 #1
         if header.version == Version::NEGOTIATION {
             return Received::Nothing;
         }
         let mut known = KnownVersion::ALL.iter().filter(|known| server.speaks(**known));
         let Some(version) = known.find(|known| Version::from(**known) == header.version) else {
-            // RFC 9000 s.5.2.2, s.6.1: a server answers an unknown version only if the datagram is
-            // large enough for an Initial packet.
+            // RFC 9000 s.5.2.2 #1 #2 #3, s.6.1: a server answers an unknown version only if the
+            // datagram is large enough for an Initial packet.
             return if datagram.len() < MIN_INITIAL_DATAGRAM {
                 Received::Nothing
             } else {
+                // RFC 9000 s.17.2.1 #7
                 self.write_version_negotiation(&header, response)
             };
         };
         // RFC 9287 s.3.1: a client that has a token of this server may clear the Fixed Bit in its
         // first packet.
+        // RFC 9287 s.3 #2
         let greased_fixed_bit = server.transport().grease;
         let options = ParseOptions { dcid_len: self.source.id_len(), greased_fixed_bit };
         let Some(Ok(Packet::Long(packet))) =
@@ -165,8 +173,9 @@ impl Endpoint {
             }
             return Received::Nothing;
         }
+        // RFC 9000 s.5.2.2 #6
         let LongKind::Initial { token } = packet.kind() else { return Received::Nothing };
-        // RFC 9000 s.14.1: the datagram of an Initial packet must have at least 1,200 bytes.
+        // RFC 9000 s.14.1 #3: the datagram of an Initial packet must have at least 1,200 bytes.
         if datagram.len() < MIN_INITIAL_DATAGRAM {
             return Received::Nothing;
         }
@@ -197,6 +206,7 @@ impl Endpoint {
     /// Validates the token in a client's Initial packet. If it is a valid NEW_TOKEN token, returns
     /// the time since the Unix epoch at which it was issued. Fails if it is from a Retry packet and
     /// is not valid for this client now.
+    // RFC 9000 s.8.1.3 #10
     fn read_token(
         &mut self,
         now: Timestamp,
@@ -234,7 +244,9 @@ impl Endpoint {
                 let wall = self.wall.read(now);
                 let good = validity.holds(wall, self.config.new_token_lifetime)
                     && version == first.version
+                    // RFC 9000 s.8.1.4 #4
                     && address == first.remote.ip().to_canonical();
+                // RFC 9000 s.8.1.4 #5
                 Ok(good.then_some(validity.made))
             }
             // Another server has sealed the token, or this server with an earlier key.

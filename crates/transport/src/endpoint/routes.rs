@@ -309,6 +309,7 @@ mod tests {
     }
 
     /// Adds and removes random names. Every lookup must give the same result as in a `BTreeMap`.
+    // RFC 9000 s.11 #3
     #[test]
     fn route_finds_all_ids_and_nothing_else() {
         let rng = &mut StdRng::seed_from_u64(1);

@@ -106,6 +106,7 @@ impl Budget {
 impl Endpoint {
     /// Writes a stateless reset in answer to a packet with an unknown connection ID (RFC 9000
     /// s.10.3). `size` is the length of the received datagram in bytes.
+    // RFC 9000 s.10.3 #2 #5 #7, s.10.3.3 #1
     pub(super) fn write_reset(
         &mut self,
         now: Timestamp,
@@ -128,6 +129,8 @@ impl Endpoint {
 
     /// Writes a Version Negotiation packet (RFC 9000 s.6.1). The packet has at most 533 bytes and
     /// answers a datagram of at least 1,200 bytes.
+    // RFC 9368 s.2.1 #1
+    // RFC 9000 s.17.2.1 #4 #5
     pub(super) fn write_version_negotiation(
         &mut self,
         header: &LongInvariant<'_>,

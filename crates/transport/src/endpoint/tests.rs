@@ -1,6 +1,7 @@
 #[cfg(feature = "null-crypto")]
 mod null;
 mod tokens;
+mod versions;
 
 use std::collections::BTreeMap;
 
@@ -220,6 +221,7 @@ impl Pair {
 
 /// RFC 9287 s.3.1: a client with a token of an earlier connection may clear the Fixed Bit in its
 /// first packet. The server must accept that only if its `grease` setting is on.
+// RFC 9287 s.3 #2
 #[test]
 fn endpoint_first_packet_without_the_fixed_bit() {
     let mut datagram = initial(KnownVersion::V1, first_id(), b"");
@@ -301,6 +303,8 @@ fn endpoint_many_connections_on_one_socket() {
 
 /// TLS stores the transport parameters with a session ticket. The client must use the parameters of
 /// the new connection in their place.
+// RFC 9000 s.7.4.1 #2 #3
+// RFC 9001 s.5.6 #1
 #[test]
 fn ticket_is_used_by_a_client_that_returns() {
     let (mut pair, config) = Pair::trusting();
@@ -315,6 +319,7 @@ fn ticket_is_used_by_a_client_that_returns() {
 
 /// The server validates the first connection with a Retry packet and sends a token. The second
 /// connection presents the token, so it needs no Retry packet. Both versions are tested.
+// RFC 9000 s.8.1.3 #6
 #[test]
 fn token_replaces_a_retry() {
     for versions in [[KnownVersion::V1, KnownVersion::V2], [KnownVersion::V2, KnownVersion::V1]] {
@@ -375,6 +380,7 @@ fn version_is_negotiated_by_endpoints() {
     }
 }
 
+// RFC 9000 s.10.3.1 #1 #4
 #[test]
 fn reset_is_sent_for_a_forgotten_connection() {
     let (mut pair, config) = Pair::trusting();
@@ -393,6 +399,7 @@ fn reset_is_sent_for_a_forgotten_connection() {
 
 /// RFC 9000 s.10.3: a datagram must count as a stateless reset if it ends with a valid reset token,
 /// even if its long header cannot be parsed.
+// RFC 9000 s.10.3 #8
 #[test]
 fn reset_with_a_long_header_reaches_its_connection() {
     let (mut pair, config) = Pair::trusting();
@@ -423,7 +430,7 @@ fn reset_with_a_long_header_reaches_its_connection() {
     }
 }
 
-/// RFC 9000 s.5.1.2: the peer sends no more packets to a connection ID that it has retired, but
+/// RFC 9000 s.5.1.2 #2: the peer sends no more packets to a connection ID that it has retired, but
 /// packets that it sent before may arrive late.
 #[test]
 fn cid_retired_late_packets_are_accepted() {
@@ -459,6 +466,7 @@ fn cid_retired_late_packets_are_accepted() {
     assert!(matches!(received, Received::Respond), "{received:?}");
 }
 
+// RFC 9000 s.10.3 #5 #7, s.10.3.3 #1
 #[test]
 fn reset_is_shorter_and_rate_limited() {
     let mut endpoint = server();
@@ -505,6 +513,7 @@ fn reset_is_shorter_and_rate_limited() {
     assert!(matches!(received, Received::Nothing));
 }
 
+// RFC 9000 s.8.1.2 #2, s.8.1.4 #3, s.17.2.5.1 #1 #4
 #[test]
 fn retry_validates_the_address() {
     let mut response = Vec::new();
@@ -555,6 +564,8 @@ fn retry_validates_the_address() {
     }
 }
 
+// RFC 9369 s.5 #2
+// RFC 9000 s.8.1.3 #3 #10 #11 #12, s.8.1.4 #4 #5
 #[test]
 fn token_is_valid_until_it_expires() {
     let mut endpoint = server();
@@ -598,6 +609,7 @@ fn token_is_valid_until_it_expires() {
     }
 }
 
+// RFC 9000 s.5.2.2 #4
 #[test]
 fn endpoint_refuses_and_drops() {
     let mut endpoint = server();
@@ -648,6 +660,7 @@ fn endpoint_config_without_the_version_is_refused() {
     }
 }
 
+// RFC 9000 s.5.2.2 #5 #6, s.7.2 #1, s.14.1 #3
 #[test]
 fn endpoint_attempt_rules_of_rfc_9000() {
     let mut endpoint = server();
@@ -665,6 +678,8 @@ fn endpoint_attempt_rules_of_rfc_9000() {
     assert!(matches!(try_it(&handshake), Received::Nothing), "the packet is not an Initial packet");
 }
 
+// RFC 9368 s.2.1 #1 #5
+// RFC 9000 s.5.2.2 #1 #2 #3, s.6.1 #1, s.17.2 #4 #7, s.17.2.1 #4 #5 #6 #7
 #[test]
 fn version_negotiation_packet_lists_ours() {
     let mut endpoint = server();
@@ -770,6 +785,7 @@ fn endpoint_attempts_and_their_datagrams_are_bounded() {
 /// A NAT changes the client's address before the first answer arrives. The server's packets to the
 /// old address are lost. The client's next Initial packet begins a separate attempt with its own
 /// path.
+// RFC 9000 s.8.1 #2
 #[test]
 fn endpoint_first_packets_from_another_address_are_another_attempt() {
     for copies in 1..4 {
@@ -879,6 +895,7 @@ fn endpoint_survives_garbage() {
 }
 
 /// Every connection ID must come from the application's generator.
+// RFC 9000 s.10.3.2 #2
 #[test]
 fn cid_generator_of_the_application() {
     struct Marked;

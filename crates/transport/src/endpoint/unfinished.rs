@@ -118,6 +118,7 @@ mod tests {
         (0..10 * ATTEMPTS).take_while(begins).count() as u32
     }
 
+    // RFC 9000 s.21.3 #1
     #[test]
     fn unfinished_attempts_of_a_source_are_bounded_and_forgotten() {
         let mut unfinished = Unfinished::default();

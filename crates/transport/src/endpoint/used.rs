@@ -27,6 +27,7 @@ impl UsedTokens {
     /// * `made`: the time at which the token was issued, by the clock of the server that issued it;
     /// * `capacity`: the largest number of tokens in a generation;
     /// * `lifetime`: the lifetime of tokens.
+    // RFC 9000 s.8.1.4 #6
     pub(super) fn spend(
         &mut self,
         now: Duration,
@@ -68,6 +69,7 @@ mod tests {
         used.spend(now, token, made, CAPACITY, LIFETIME)
     }
 
+    // RFC 9000 s.8.1.4 #6 #8
     #[test]
     fn token_used_is_not_good_twice_and_memory_is_bounded() {
         let seed = match std::env::var("EQUIC_SEED") {

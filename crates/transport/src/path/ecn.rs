@@ -104,6 +104,7 @@ impl EcnValidation {
     /// Processes the ECN `counts` of an ACK frame. The frame newly acknowledges `marked` marked
     /// packets, of which `foreign` were sent on other paths. Returns true if the frame reports new
     /// congestion. Call this only for frames that raise the largest acknowledged packet number.
+    // RFC 9000 s.13.4.2.2 #1 #2
     pub(crate) fn on_ack(
         &mut self,
         (marked, foreign): (u64, u64),
@@ -173,6 +174,7 @@ mod tests {
         assert!(!ecn.on_ack((1, 0), counts(7, 0, 1)), "the mark was reported before");
     }
 
+    // RFC 9000 s.13.4.2.2 #1 #2
     #[test]
     fn ecn_paths_and_peers_that_do_not() {
         let cases = [
@@ -230,6 +232,7 @@ mod tests {
         assert_eq!(ecn.state(), EcnState::Capable);
     }
 
+    // RFC 9000 s.9.4 #1
     #[test]
     fn ecn_of_a_new_path_is_not_judged_by_packets_of_the_old_one() {
         let mut old = marked(30);

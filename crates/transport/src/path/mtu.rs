@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::Timestamp;
 
-/// Datagram size that every QUIC path carries, in bytes of UDP payload (RFC 9000 s.14).
+/// Datagram size that every QUIC path carries, in bytes of UDP payload (RFC 9000 s.14 #1).
+// RFC 9000 s.14.3 #1
 pub(crate) const BASE_SIZE: u16 = 1200;
 
 /// Number of lost probes after which a datagram size counts as too large (MAX_PROBES in RFC 8899
@@ -35,6 +36,7 @@ const BLACK_HOLE_ROUNDS: u8 = 3;
 const BLACK_HOLE_LOSSES: u8 = 6;
 
 /// Searches for the largest datagram size of a path.
+// RFC 9000 s.14.2 #1
 #[derive(Debug, Clone)]
 pub(crate) struct MtuDiscovery {
     /// Largest datagram size that is known to arrive at the peer, in bytes of UDP payload.
@@ -344,6 +346,7 @@ mod tests {
         );
     }
 
+    // RFC 9000 s.14.4 #1
     #[test]
     fn mtu_one_lost_probe_is_no_proof() {
         let mut discovery = wanted(1472);

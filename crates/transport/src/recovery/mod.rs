@@ -30,11 +30,11 @@ pub(crate) use sent::{Content, SentPacket, SentPackets};
 pub(crate) use timer::{Due, LossTimer, ProbeState, ProbeTimer};
 
 /// A packet counts as lost if the peer has acknowledged a packet whose number is higher by at least
-/// this much (RFC 9002 s.6.1.1, kPacketThreshold).
+/// this much (RFC 9002 s.6.1.1 #1, kPacketThreshold).
 pub(crate) const PACKET_THRESHOLD: u64 = 3;
 
 /// If the peer has acknowledged a later packet, a packet counts as lost this many round trips after
-/// it was sent (RFC 9002 s.6.1.2, kTimeThreshold).
+/// it was sent (RFC 9002 s.6.1.2 #4, kTimeThreshold).
 pub(crate) const TIME_THRESHOLD: f32 = 9.0 / 8.0;
 
 /// Largest number of ranges of lost packets that are remembered. They are needed to detect that a
@@ -87,7 +87,7 @@ impl<C: Content> Acked<C> {
 impl<C> Acked<C> {
     /// Returns the packet that provides an RTT sample, or `None`. It is the largest acknowledged
     /// packet, if it is newly acknowledged and the ACK frame newly acknowledges an ack-eliciting
-    /// packet (RFC 9002 s.5.1).
+    /// packet (RFC 9002 s.5.1 #1 #2).
     pub(crate) fn rtt_sample(&self, largest: u64) -> Option<&SentPacket<C>> {
         let (number, packet) = self.packets.first()?;
         let elicited = self.packets.iter().any(|(_, packet)| packet.ack_eliciting);
@@ -306,6 +306,7 @@ impl<C: Content> LossDetector<C> {
 /// `lost` are packets that were declared lost at the same time, from the lowest number up. A gap in
 /// their numbers means that a packet between them was acknowledged, is still in flight, or was
 /// never sent.
+// RFC 9002 s.7.6.2 #1 #2
 pub(crate) fn persistent_congestion<C>(
     lost: &[(u64, SentPacket<C>)],
     first_sample: Option<Timestamp>,

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::Timestamp;
 
-/// The timer granularity: shorter delays are rounded up to this value (RFC 9002 s.6.1.2,
+/// The timer granularity: shorter delays are rounded up to this value (RFC 9002 s.6.1.2 #5,
 /// kGranularity).
 pub(crate) const GRANULARITY: Duration = Duration::from_millis(1);
 
-/// The RTT assumed before the first sample (RFC 9002 s.6.2.2, kInitialRtt).
+/// The RTT assumed before the first sample (RFC 9002 s.6.2.2 #1, kInitialRtt).
 pub(crate) const INITIAL_RTT: Duration = Duration::from_millis(333);
 
 /// Largest time threshold for loss that a hook can set, in round trips.
@@ -43,7 +43,8 @@ impl RttEstimator {
     ///
     /// `ack_delay` is the decoded acknowledgment delay that the peer reports. It must be zero for
     /// Initial packets. After the handshake is confirmed, the caller must limit it to the peer's
-    /// `max_ack_delay` (RFC 9002 s.5.3).
+    /// `max_ack_delay` (RFC 9002 s.5.3 #4).
+    // RFC 9002 s.5.2 #1
     pub fn update(&mut self, now: Timestamp, latest: Duration, ack_delay: Duration) {
         self.latest = latest;
         if self.first_sample.is_none() {
@@ -66,6 +67,7 @@ impl RttEstimator {
 
     /// Resets min_rtt after persistent congestion, because the path may have changed (RFC 9002
     /// s.5.2).
+    // RFC 9002 s.5.2 #2
     pub fn restart_min(&mut self) {
         self.min = self.latest;
     }
@@ -107,6 +109,7 @@ impl RttEstimator {
 
     /// Returns the probe timeout without backoff and without the peer's `max_ack_delay` (RFC 9002
     /// s.6.2.1).
+    // RFC 9002 s.6.2.1 #1
     pub fn pto_base(&self) -> Duration {
         self.smoothed + (self.variation * 4).max(GRANULARITY)
     }
@@ -114,6 +117,7 @@ impl RttEstimator {
     /// Returns the delay after which a packet counts as lost if a later packet was acknowledged
     /// (RFC 9002 s.6.1.2). It is max(threshold * max(smoothed_rtt, latest_rtt), kGranularity), and
     /// at least one round trip.
+    // RFC 9002 s.6.1.2 #2
     pub fn loss_delay(&self, threshold: f32) -> Duration {
         let rtt = self.smoothed.max(self.latest);
         // Compute in units of 1/65,536, so that the threshold of 9/8 is exact.
@@ -133,6 +137,7 @@ mod tests {
         Duration::from_millis(ms)
     }
 
+    // RFC 9002 s.5.2 #1
     #[test]
     fn rtt_first_sample_replaces_the_assumption() {
         let mut rtt = RttEstimator::new(INITIAL_RTT);
@@ -142,6 +147,7 @@ mod tests {
         assert_eq!((rtt.smoothed(), rtt.variation(), rtt.min()), (ms(100), ms(50), ms(100)));
     }
 
+    // RFC 9002 s.5.2 #1, s.5.3 #4
     #[test]
     fn rtt_subtracts_the_peers_delay_down_to_the_minimum() {
         let mut rtt = RttEstimator::new(INITIAL_RTT);
@@ -157,6 +163,7 @@ mod tests {
         assert_eq!(rtt.min(), ms(100));
     }
 
+    // RFC 9002 s.6.1.2 #2, s.6.2.1 #1
     #[test]
     fn rtt_false_delays_cannot_reduce_it_to_zero() {
         let mut rtt = RttEstimator::new(INITIAL_RTT);

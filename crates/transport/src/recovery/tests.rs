@@ -44,6 +44,7 @@ fn numbers(packets: &[(u64, SentPacket<()>)]) -> Vec<u64> {
 
 const RFC: Thresholds = Thresholds { packets: PACKET_THRESHOLD, delay: ms(112) };
 
+// RFC 9002 s.6.1.1 #1, s.6.1.2 #1 #3
 #[test]
 fn loss_after_three_later_packets_and_not_two() {
     let mut detector = flight(5);
@@ -60,12 +61,14 @@ fn loss_after_three_later_packets_and_not_two() {
     assert_eq!(detector.last_ack_eliciting(), Some(at(4)));
 }
 
+// RFC 9002 s.6.2 #1
 #[test]
 fn loss_is_not_declared_before_an_acknowledgement() {
     let mut detector = flight(100);
     assert!(detector.detect_lost(at(1_000_000), RFC).is_empty());
 }
 
+// RFC 9000 s.13.1 #2
 #[test]
 fn ack_of_an_unsent_packet_is_an_error() {
     let mut detector = flight(3);
@@ -88,6 +91,7 @@ fn loss_that_was_spurious_is_noticed() {
     assert_eq!(detector.on_ack([4..=9].into_iter()).unwrap().spurious, 0);
 }
 
+// RFC 9002 s.5.1 #1 #2
 #[test]
 fn rtt_sample_is_of_the_largest_if_newly_acknowledged() {
     let mut detector = flight(4);
@@ -102,6 +106,7 @@ fn rtt_sample_is_of_the_largest_if_newly_acknowledged() {
 }
 
 /// Checks the example of RFC 9002 s.7.6.3.
+// RFC 9002 s.7.6.2 #1 #2
 #[test]
 fn loss_persistent_congestion_as_in_the_rfc() {
     let second = 1000;

@@ -30,6 +30,7 @@ pub(crate) struct LossTimer<S> {
 impl<S: Copy + Ord> LossTimer<S> {
     /// Returns the timer for the earliest time at which a packet of any space will be declared
     /// lost, or `None` if there is no such time.
+    // RFC 9002 s.6.2.1 #6
     pub(crate) fn of_losses(
         times: impl Iterator<Item = (S, Option<Timestamp>)>,
     ) -> Option<LossTimer<S>> {
@@ -72,7 +73,7 @@ impl<S: Copy + Ord> ProbeTimer<S> {
     /// Returns the time from which the PTO of a packet number space counts, or `None` if the space
     /// needs no probe.
     pub(crate) fn counts_from(&self, space: ProbeState) -> Option<Timestamp> {
-        // RFC 9002 s.6.2.1: the application data space sends no probes before the handshake is
+        // RFC 9002 s.6.2.1 #3: the application data space sends no probes before the handshake is
         // confirmed.
         if space.application && !self.confirmed {
             return None;
@@ -97,13 +98,15 @@ impl<S: Copy + Ord> ProbeTimer<S> {
 
     /// Returns the time from which the PTO counts for a client with nothing in flight, or `None` if
     /// no PTO is needed. `unvalidated` is true if the server may not have validated the client's
-    /// address, so that the server may be unable to send (RFC 9002 s.6.2.2.1).
+    /// address, so that the server may be unable to send (RFC 9002 s.6.2.2.1 #2).
+    // RFC 9000 s.8.1 #4 #5
     pub(crate) fn anti_deadlock(&self, unvalidated: bool) -> Option<Timestamp> {
         (unvalidated && self.first.is_none()).then_some(self.since)
     }
 
     /// Returns the timer for the packet number space that is due first, or `None` if no space was
     /// added.
+    // RFC 9002 s.6.2.1 #2
     pub(crate) fn timer(self) -> Option<LossTimer<S>> {
         self.first.map(|(at, space)| LossTimer { at, space, due: Due::Probe })
     }
@@ -134,6 +137,7 @@ mod tests {
         assert_eq!(of([Some(5), Some(3), Some(3)]), Some((at(3), 1, Due::Loss)));
     }
 
+    // RFC 9002 s.6.2.1 #2
     #[test]
     fn pto_counts_from_the_last_packet_and_doubles() {
         let mut probes = ProbeTimer::new(true, at(1), 4);
@@ -156,6 +160,7 @@ mod tests {
         assert_eq!(probes.timer().map(|timer| (timer.at, timer.space)), Some((at(13), 'a')));
     }
 
+    // RFC 9002 s.6.2.1 #3
     #[test]
     fn pto_of_application_data_waits_for_the_handshake() {
         let data = ProbeState { application: true, last_ack_eliciting: Some(at(5)), held: true };
@@ -174,6 +179,7 @@ mod tests {
         assert_eq!(probes.counts_from(sent), Some(at(2)), "a packet in flight takes precedence");
     }
 
+    // RFC 9002 s.6.2.2.1 #2
     #[test]
     fn pto_of_a_client_with_nothing_in_flight() {
         let mut probes = ProbeTimer::new(false, at(1), 2);

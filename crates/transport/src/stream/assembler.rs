@@ -81,7 +81,7 @@ impl Assembler {
     }
 
     /// Inserts data and returns how many of its bytes are new. Repeated data is not compared with
-    /// the earlier data, as RFC 9000 s.2.2 permits.
+    /// the earlier data, as RFC 9000 s.2.2 #1 permits.
     ///
     /// # Errors
     /// [`TooFragmented`] if the data would create too many gaps. Nothing has changed in that case.
@@ -322,6 +322,7 @@ mod tests {
         range.map(byte).collect()
     }
 
+    // RFC 9000 s.2.2 #1
     #[test]
     fn stream_assembler_any_order_any_overlap_any_read_sizes() {
         let mut rng = StdRng::seed_from_u64(0x5eed);
@@ -430,6 +431,7 @@ mod tests {
         }
     }
 
+    // RFC 9000 s.21.7 #1
     #[test]
     fn stream_assembler_tiny_frames_cost_no_more_than_the_window() {
         let window = 1 << 20;

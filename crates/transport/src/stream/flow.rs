@@ -109,8 +109,9 @@ impl SendWindow {
     }
 
     /// Applies a new limit that the peer sent: bytes at offsets below `limit` may be sent. A limit
-    /// that is lower than the current one is ignored (RFC 9000 s.4.1). Returns true if the limit
+    /// that is lower than the current one is ignored (RFC 9000 s.4.1 #3). Returns true if the limit
     /// grew.
+    // RFC 9000 s.13.3 #5
     pub(super) fn raise(&mut self, limit: u64) -> bool {
         let more = limit > self.limit;
         self.limit = self.limit.max(limit);
@@ -201,6 +202,7 @@ mod tests {
         assert!(!window.wants_update());
     }
 
+    // RFC 9000 s.4.1 #3 #4, s.19.12 #1
     #[test]
     fn flow_control_blocked_is_reported_once_a_limit() {
         let mut window = SendWindow::new(100);

@@ -216,6 +216,7 @@ impl ReceiveHalf {
 
     /// Checks that the peer may send data up to the offset `end`. Returns how many bytes of the
     /// connection's window the data would use.
+    // RFC 9000 s.4.5 #1
     fn check(&self, end: u64, fin: bool, connection_room: u64) -> Result<u64, ReceiveError> {
         let known = self.final_size;
         // RFC 9000 s.4.5: the final size must not change, and no data may exceed it.
@@ -356,6 +357,7 @@ impl ReceiveHalf {
 
     /// Returns true if a MAX_STREAM_DATA frame should be sent to raise the limit. No such frame is
     /// needed if the final size is known (RFC 9000 s.3.2).
+    // RFC 9000 s.4.2 #1, s.13.3 #2
     pub(super) fn wants_update(&self) -> bool {
         self.state == ReceiveState::Receive
             && self.stopped.is_none()
@@ -479,6 +481,7 @@ mod tests {
         assert_eq!(half.read(&mut Pages::default(), &mut [0]), ReadOutcome::Finished);
     }
 
+    // RFC 9000 s.4.2 #1
     #[test]
     fn flow_control_limits_of_a_stream() {
         let mut half = half();
@@ -501,6 +504,7 @@ mod tests {
         assert_eq!(half.on_data(&mut Pages::default(), 0, &[0; 100], false, 100), Ok(100));
     }
 
+    // RFC 9000 s.4.5 #3 #4
     #[test]
     fn stream_receive_final_size_is_final() {
         let mut half = half();

@@ -197,6 +197,7 @@ impl SendHalf {
     ///
     /// # Errors
     /// [`WriteError::Stopped`] or [`WriteError::Closed`].
+    // RFC 9000 s.4.5 #2
     pub(super) fn finish(&mut self) -> Result<(), WriteError> {
         match self.writable() {
             Ok(_) | Err(WriteError::Blocked) => {
@@ -208,6 +209,7 @@ impl SendHalf {
     }
 
     /// Resets the stream with an application error code. Returns true if RESET_STREAM must be sent.
+    // RFC 9000 s.11.2 #1
     pub(super) fn reset(&mut self, code: u64) -> bool {
         if !matches!(self.state, SendState::Send | SendState::DataSent) {
             return false;
@@ -220,6 +222,7 @@ impl SendHalf {
 
     /// Returns the error code and the final size for a RESET_STREAM frame. Returns `None` if no
     /// such frame is needed, for example because the peer has acknowledged the reset.
+    // RFC 9000 s.13.3 #1
     pub(super) fn reset_frame(&self) -> Option<(u64, u64)> {
         let code = self.reset.filter(|_| self.state == SendState::ResetSent)?;
         Some((code, self.sent_end()))
@@ -231,7 +234,7 @@ impl SendHalf {
         self.window.used()
     }
 
-    /// Processes a STOP_SENDING frame: resets the stream with the same code (RFC 9000 s.3.5).
+    /// Processes a STOP_SENDING frame: resets the stream with the same code (RFC 9000 s.3.5 #2 #4).
     /// Returns true if RESET_STREAM must be sent.
     pub(super) fn on_stop(&mut self, code: u64) -> bool {
         if self.stopped.is_some() || self.is_done() {
@@ -260,11 +263,13 @@ impl SendHalf {
 
     /// Returns true if there is stream data or a FIN to send. `connection_room` is the number of
     /// bytes that the connection's window still permits.
+    // RFC 9000 s.2.2 #3, s.3.3 #1 #2
     pub(super) fn wants_to_send(&self, connection_room: u64) -> bool {
         matches!(self.state, SendState::Send | SendState::DataSent)
             && (self.buffer.wants_to_send(self.limit(connection_room)) || self.fin_alone())
     }
 
+    // RFC 9000 s.4.1 #1, s.19.10 #3
     fn limit(&self, connection_room: u64) -> u64 {
         self.window.limit().min(self.buffer.sent().saturating_add(connection_room))
     }
@@ -370,6 +375,7 @@ mod tests {
         SendHalf::new(SendWindow::new(100), 150)
     }
 
+    // RFC 9000 s.3.3 #1, s.4.5 #2
     #[test]
     fn stream_send_write_finish_acknowledge() {
         let mut half = half();
@@ -401,6 +407,7 @@ mod tests {
         assert!(half.is_done());
     }
 
+    // RFC 9000 s.2.2 #3, s.4.1 #1, s.19.9 #1, s.19.10 #3
     #[test]
     fn flow_control_both_windows_hold() {
         let mut half = half();
@@ -417,6 +424,7 @@ mod tests {
         assert_eq!(half.writable(), Ok(60));
     }
 
+    // RFC 9000 s.3.3 #2, s.13.3 #1
     #[test]
     fn stream_send_reset_counts_what_was_sent() {
         let mut half = half();
@@ -431,6 +439,7 @@ mod tests {
         assert!(half.is_done() && half.reset_frame().is_none());
     }
 
+    // RFC 9000 s.3.5 #2 #4, s.11.2 #1
     #[test]
     fn stream_send_stops_on_stop_sending() {
         let mut half = half();

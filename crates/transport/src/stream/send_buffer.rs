@@ -158,6 +158,7 @@ impl SendBuffer {
 
     /// Copies data from `offset` on into `buffer`. The copied range must be between
     /// [`SendBuffer::base`] and [`SendBuffer::end`]. Returns the number of bytes copied.
+    // RFC 9000 s.2.2 #2
     pub(crate) fn copy(&self, offset: u64, buffer: &mut [u8]) -> usize {
         self.copy_from(self.ends.partition_point(|end| *end <= offset), offset, buffer).0
     }
@@ -276,6 +277,7 @@ mod tests {
         (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
     }
 
+    // RFC 9000 s.2.2 #2, s.13.3 #6
     #[test]
     fn stream_send_buffer_repairs_every_loss() {
         let mut rng = StdRng::seed_from_u64(0x5eed);
@@ -328,6 +330,7 @@ mod tests {
         }
     }
 
+    // RFC 9000 s.13.3 #4
     #[test]
     fn flow_control_new_data_waits_and_lost_data_does_not() {
         let mut buffer = SendBuffer::default();

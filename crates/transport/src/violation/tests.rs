@@ -55,6 +55,7 @@ fn violation_list_of_this_test_is_complete() {
     assert_eq!(ALL.len(), rows, "the table has a row for each variant");
 }
 
+// RFC 9000 s.19.19 #1
 #[test]
 fn violation_phrases_are_short_distinct_and_printable() {
     let mut phrases: Vec<&str> = ALL.iter().map(|violation| violation.phrase()).collect();
@@ -87,6 +88,7 @@ fn violation_of_a_frame_has_the_code_of_the_frame() {
 
 /// The peer must get only the name of the TLS alert, because the error text of TLS can quote the
 /// peer's certificate.
+// RFC 9001 s.4.8 #1
 #[test]
 fn violation_of_tls_is_the_name_of_its_alert() {
     assert_eq!(Violation::Tls(48).phrase(), "TLS alert unknown_ca");

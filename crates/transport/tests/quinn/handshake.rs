@@ -1,5 +1,7 @@
 //! Tests Retry, resumption and 0-RTT with quinn.
 
+use equic_wire::KnownVersion;
+
 use super::*;
 
 /// Starts a quinn server that requires address validation by a Retry packet, and echoes every
@@ -74,6 +76,25 @@ fn retry_of_quinn_is_followed() {
     echo(&mut driver, 100_000);
 }
 
+/// quinn supports only version 1, and sends no version_information.
+// RFC 9368 s.8 #1
+#[test]
+fn version_negotiation_packet_of_quinn_is_followed() {
+    let identity = identity();
+    let crypto = quinn::crypto::rustls::QuicServerConfig::try_from(server_tls(&identity)).unwrap();
+    let remote = serve(quinn::ServerConfig::with_crypto(Arc::new(crypto)), Some);
+    let versions = vec![KnownVersion::V2, KnownVersion::V1];
+    let transport = TransportConfig { ecn: false, versions, ..TransportConfig::default() };
+    let tls = Arc::new(client_tls(&identity));
+    let config = ClientConfig { tls, transport: Arc::new(transport) };
+    let mut driver = connect(&config, remote, 1);
+    assert_eq!(driver.connection.version(), KnownVersion::V2);
+    driver.run(|connection| connection.is_connected());
+    assert_eq!(driver.connection.version(), KnownVersion::V1);
+    echo(&mut driver, 1000);
+}
+
+// RFC 9001 s.8.3 #1
 #[test]
 fn early_data_to_quinns_server() {
     let identity = identity();

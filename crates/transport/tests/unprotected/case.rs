@@ -47,6 +47,10 @@ pub(super) struct Case {
     pub held: Vec<u8>,
     /// The last datagram that the victim sent, and the last one that it received.
     pub last: [Vec<u8>; 2],
+    /// All datagrams that the victim sent since the handshake with which the case begins, with
+    /// their destinations.
+    #[cfg(test)]
+    pub taken: Vec<(SocketAddr, Vec<u8>)>,
     buffer: Vec<u8>,
     pub outcome: Outcome,
 }
@@ -107,6 +111,8 @@ impl Case {
             accounts: BTreeMap::new(),
             held: Vec::new(),
             last: Default::default(),
+            #[cfg(test)]
+            taken: Vec::new(),
             buffer,
             outcome: Outcome::default(),
         };
@@ -114,6 +120,8 @@ impl Case {
             case.shake_hands();
             case.pass(Duration::from_millis(20));
         }
+        #[cfg(test)]
+        case.taken.clear();
         case
     }
 
@@ -183,6 +191,8 @@ impl Case {
                 );
             }
             self.last[0] = self.buffer[..sent.size].to_vec();
+            #[cfg(test)]
+            self.taken.push((sent.destination, self.last[0].clone()));
             if sent.destination == home {
                 self.puppet.read(&mut self.buffer[..sent.size]);
             }

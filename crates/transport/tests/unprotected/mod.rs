@@ -16,6 +16,8 @@
 
 mod case;
 pub(crate) mod puppet;
+#[cfg(test)]
+mod rules;
 
 use std::net::SocketAddr;
 use std::time::Duration;

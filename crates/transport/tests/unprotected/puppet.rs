@@ -58,6 +58,10 @@ pub(crate) struct Puppet {
     seen: [BTreeSet<u64>; 3],
     /// Number of key updates of the 1-RTT packets that this peer sends.
     pub generation: u64,
+    /// Bits to set in the first byte of each packet, such as reserved ones.
+    pub first_bits: u8,
+    /// The version in long headers, in place of the victim's.
+    pub other_version: Option<Version>,
 }
 
 impl Puppet {
@@ -78,6 +82,8 @@ impl Puppet {
             offset: [0; 3],
             seen: Default::default(),
             generation: 0,
+            first_bits: 0,
+            other_version: None,
         }
     }
 
@@ -114,6 +120,10 @@ impl Puppet {
         writer.zeros(missing.max(open.padding_needed(&writer, TAG_LEN))).ok()?;
         let finished = open.finish(&mut writer, TAG_LEN).ok()?;
         let packet = writer.written_mut();
+        packet[0] |= self.first_bits;
+        if let Some(version) = self.other_version.filter(|_| space != Space::OneRtt) {
+            packet[1..5].copy_from_slice(&version.0.to_be_bytes());
+        }
         let (head, body) = packet.split_at_mut(finished.header_len);
         let (payload, tag) = body.split_at_mut(body.len() - TAG_LEN);
         let level = match space {
@@ -214,6 +224,12 @@ impl Puppet {
         let length = writer.position();
         frame.truncate(length);
         frame
+    }
+
+    /// The client has begun again with this Destination Connection ID.
+    #[cfg(test)]
+    pub(crate) fn begin_again(&mut self, first: ConnectionId) {
+        (self.initial, self.original) = (first, first);
     }
 
     /// Returns an ACK frame for all received packets.

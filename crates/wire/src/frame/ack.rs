@@ -20,6 +20,7 @@ pub struct Ack<'a> {
 }
 
 /// Total number of packets received with each ECN codepoint (RFC 9000 s.19.3.2).
+// RFC 9000 s.19.3 #1
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EcnCounts {
     /// ECT(0).

@@ -17,32 +17,34 @@ pub struct FrameError {
 /// The kinds of defects that a received frame can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FrameErrorKind {
-    /// The packet contains no frame (RFC 9000 s.12.4).
+    /// The packet contains no frame (RFC 9000 s.12.4 #2).
     NoFrames,
     /// The packet ends inside the frame.
     Truncated,
     /// The frame type is not in its shortest encoding (RFC 9000 s.12.4).
     TypeNotShortest,
-    /// Neither this crate nor a negotiated extension knows the frame type (RFC 9000 s.12.4).
+    /// Neither this crate nor a negotiated extension knows the frame type (RFC 9000 s.12.4 #4).
+    // RFC 9000 s.19.21 #1
     UnknownType,
-    /// The frame is not permitted in packets of this type (RFC 9000 s.12.4).
+    /// The frame is not permitted in packets of this type (RFC 9000 s.12.4 #3).
     WrongPacketType,
     /// The sender is not permitted to send this frame type, for example a client a NEW_TOKEN frame
     /// (RFC 9000 s.19.7, s.19.20).
     WrongSender,
-    /// An ACK range extends below packet number zero (RFC 9000 s.19.3.1).
+    /// An ACK range extends below packet number zero (RFC 9000 s.19.3.1 #1).
     NegativePacketNumber,
-    /// The token of a NEW_TOKEN frame is empty (RFC 9000 s.19.7).
+    /// The token of a NEW_TOKEN frame is empty (RFC 9000 s.19.7 #1 #2).
     EmptyToken,
-    /// The data extends beyond offset 2^62-1 (RFC 9000 s.19.6, s.19.8).
+    /// The data extends beyond offset 2^62-1 (RFC 9000 s.19.6 #1, s.19.8 #2).
     OffsetTooLarge,
-    /// A stream limit exceeds 2^60 (RFC 9000 s.19.11, s.19.14).
+    /// A stream limit exceeds 2^60 (RFC 9000 s.19.11 #1, s.19.14 #2).
     StreamCountTooLarge,
-    /// The connection ID is empty or longer than 20 bytes (RFC 9000 s.19.15).
+    /// The connection ID is empty or longer than 20 bytes (RFC 9000 s.19.15 #1).
     ConnectionIdLength,
-    /// The Retire Prior To field exceeds the Sequence Number (RFC 9000 s.19.15).
+    /// The Retire Prior To field exceeds the Sequence Number (RFC 9000 s.19.15 #5 #6).
     RetirePriorTo,
     /// The path ID exceeds 2^32-1 (RFC 10069 s.4, s.4.6).
+    // RFC 10069 s.4.6 #3
     PathIdTooLarge,
 }
 

@@ -138,6 +138,7 @@ impl FrameType {
     /// # Errors
     /// Fails if the bytes end inside the type, or if it is not in its shortest encoding (RFC 9000
     /// s.12.4).
+    // RFC 9000 s.12.4 #5
     #[inline]
     pub fn read(reader: &mut Reader<'_>) -> Result<FrameType, FrameError> {
         let (value, len) = reader.varint_and_len().map_err(|_| FrameError {
@@ -162,6 +163,10 @@ impl FrameType {
     /// Returns whether a packet of type `packet` may contain a frame of this type (RFC 9000 table
     /// 3; RFC 9221 s.4; draft-ietf-quic-ack-frequency s.3; RFC 10069 s.4). Returns `None` for an
     /// unknown frame type, whose extension must decide.
+    // RFC 9221 s.5 #3, s.6 #1
+    // RFC 9000 s.12.5 #1 #2, s.17.2.4 #1
+    // RFC 9001 s.8.3 #2
+    // RFC 10069 s.4 #1 #2
     pub const fn allowed_in(self, packet: PacketType) -> Option<bool> {
         use PacketType::{Handshake, Initial, OneRtt, ZeroRtt};
         if !self.is_known() {
@@ -201,7 +206,7 @@ impl FrameType {
     }
 
     /// Returns whether `side` may send a frame of this type. Only a server may send NEW_TOKEN and
-    /// HANDSHAKE_DONE (RFC 9000 s.19.7, s.19.20).
+    /// HANDSHAKE_DONE (RFC 9000 s.19.7 #3 #4, s.19.20 #2).
     pub const fn may_be_sent_by(self, side: Side) -> bool {
         !matches!(self.0.get(), number::NEW_TOKEN | number::HANDSHAKE_DONE)
             || matches!(side, Side::Server)
@@ -209,7 +214,7 @@ impl FrameType {
 
     /// Returns `true` if the receiver must acknowledge a packet that contains a frame of this type.
     /// This holds for all types except PATH_ACK and those marked N in table 3. An unknown type is
-    /// ack-eliciting, unless its extension defines otherwise (RFC 9000 s.19.21).
+    /// ack-eliciting, unless its extension defines otherwise (RFC 9000 s.19.21 #3).
     pub const fn is_ack_eliciting(self) -> bool {
         !matches!(
             self.0.get(),

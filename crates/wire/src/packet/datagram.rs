@@ -142,7 +142,7 @@ impl<'a> ShortPacket<'a> {
     pub fn parse(bytes: &'a [u8], options: ParseOptions) -> Result<Self, PacketError> {
         let mut reader = Reader::new(bytes);
         let first = reader.u8()?;
-        // RFC 9000 s.17.3.1
+        // RFC 9000 s.17.3.1 #1
         if first & FIXED_BIT == 0 && !options.greased_fixed_bit {
             return Err(PacketError::FixedBit);
         }
@@ -224,7 +224,7 @@ impl<'a> Datagram<'a> {
         let Some(version) = self.known(header.version) else {
             return Ok(Packet::UnknownVersion(header));
         };
-        // RFC 9000 s.17.2
+        // RFC 9000 s.17.2 #1
         if header.first_byte & FIXED_BIT == 0 && !self.options.greased_fixed_bit {
             return Err(PacketError::FixedBit);
         }
@@ -254,6 +254,7 @@ impl<'a> Datagram<'a> {
     }
 }
 
+// RFC 9000 s.12.2 #1
 impl<'a> Iterator for Datagram<'a> {
     type Item = Result<Packet<'a>, PacketError>;
 

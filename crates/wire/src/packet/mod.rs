@@ -100,12 +100,14 @@ pub enum PacketError {
     Truncated,
     /// The Fixed Bit is zero, and this endpoint has not sent grease_quic_bit (RFC 9000 s.17.2).
     FixedBit,
-    /// A connection ID is longer than 20 bytes (RFC 9000 s.17.2).
+    /// A connection ID is longer than 20 bytes (RFC 9000 s.17.2 #3 #6).
     ConnectionIdTooLong,
     /// The packet has no room for a packet number and a header protection sample (RFC 9001
     /// s.5.4.2).
+    // RFC 9000 s.10.3 #6
+    // RFC 9001 s.5.4.2 #1
     TooShortToSample,
-    /// A Retry packet has no token (RFC 9000 s.17.2.5.2).
+    /// A Retry packet has no token (RFC 9000 s.17.2.5.2 #4).
     EmptyRetryToken,
     /// The list of a Version Negotiation packet ends inside a version.
     VersionList,

@@ -21,6 +21,7 @@ impl<'a> Retry<'a> {
     /// The Retry Integrity Tag, in bytes.
     pub const TAG_LEN: usize = 16;
 
+    // RFC 9000 s.17.2.5 #1
     pub(super) fn parse(
         version: KnownVersion,
         dcid: ConnectionId,

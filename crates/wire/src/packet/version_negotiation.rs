@@ -51,6 +51,7 @@ impl core::fmt::Debug for Versions<'_> {
 }
 
 impl<'a> VersionNegotiation<'a> {
+    // RFC 9000 s.17.2.1 #1
     pub(super) fn parse(header: &LongInvariant<'a>) -> Result<Self, PacketError> {
         let versions = Versions::new(header.rest).ok_or(PacketError::VersionList)?;
         Ok(VersionNegotiation { dcid: header.dcid, scid: header.scid, versions })
@@ -73,7 +74,7 @@ impl<'a> VersionNegotiation<'a> {
 
     /// Writes a Version Negotiation packet. The lower seven bits of `unused` go into the first byte
     /// and may have any value. If bit 0x40 is set, software that shares the port between protocols
-    /// can recognise the packet as QUIC (RFC 9000 s.17.2.1).
+    /// can recognise the packet as QUIC (RFC 9000 s.17.2.1 #2 #3).
     ///
     /// # Errors
     /// Fails if there is no room for the packet, or if an ID is longer than 255 bytes. Nothing is

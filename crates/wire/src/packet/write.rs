@@ -75,6 +75,7 @@ pub enum FinishError {
 }
 
 impl LongHeader<'_> {
+    // RFC 9000 s.17.2 #8
     fn encode(&self, sink: &mut impl Sink, pn: TruncatedPacketNumber) -> Result<(), BufferFull> {
         let fixed = if self.fixed_bit { FIXED_BIT } else { 0 };
         let kind = self.kind.long_type().bits(self.version);
@@ -121,6 +122,7 @@ impl LongHeader<'_> {
 
 impl ShortHeader {
     /// Returns the length of the header in bytes, including the packet number.
+    // RFC 9000 s.17.3.1 #2
     pub fn encoded_len(&self, pn: TruncatedPacketNumber) -> usize {
         self.dcid.len().saturating_add(1).saturating_add(pn.len().bytes())
     }

@@ -19,20 +19,20 @@ pub struct ParameterError {
 pub enum ParameterErrorKind {
     /// The bytes end inside the parameter.
     Truncated,
-    /// The parameter occurs twice (RFC 9000 s.7.4).
+    /// The parameter occurs twice (RFC 9000 s.7.4 #3).
     Duplicate,
     /// The value has a wrong length.
     Length,
     /// The value is outside of its limits (RFC 9000 s.18.2).
     Value,
-    /// A client sent a parameter that only a server may send (RFC 9000 s.18.2).
+    /// A client sent a parameter that only a server may send (RFC 9000 s.18.2 #1 #9 #10).
     FromClient,
     /// A mandatory parameter is missing (RFC 9000 s.7.3).
     Missing,
 }
 
 impl ParameterError {
-    /// Returns the error code to close the connection with (RFC 9000 s.7.4).
+    /// Returns the error code to close the connection with (RFC 9000 s.7.4 #1).
     pub const fn code(&self) -> TransportErrorCode {
         TransportErrorCode::TRANSPORT_PARAMETER_ERROR
     }

@@ -84,7 +84,7 @@ impl<'a> TransportParameters<'a> {
                 parameters.take(parameter).map_err(error)?;
             }
         }
-        // RFC 9000 s.7.3: this parameter is mandatory.
+        // RFC 9000 s.7.3 #3: this parameter is mandatory.
         parameters.initial_source_connection_id =
             source_id.ok_or(missing(ParameterId::INITIAL_SOURCE_CONNECTION_ID))?;
         if sender == Side::Server {
@@ -144,15 +144,19 @@ impl<'a> TransportParameters<'a> {
             number::GREASE_QUIC_BIT => self.grease_quic_bit = read_flag(value)?,
             number::MIN_ACK_DELAY => self.min_ack_delay_us = Some(read_integer(value)?),
             number::INITIAL_MAX_PATH_ID => {
+                // RFC 10069 s.2.1 #1 #2
                 let id = PathId::from_varint(read_integer(value)?).ok_or(limits)?;
                 self.initial_max_path_id = Some(id);
             }
+            // RFC 9000 s.7.4.2 #1
             _ => {}
         }
         Ok(())
     }
 
     /// Checks the conditions that involve more than one parameter.
+    // RFC 9368 s.3 #2, s.4 #6
+    // RFC 9000 s.18.2 #4 #5 #6
     pub(super) fn check_together(&self, sender: Side) -> Result<(), ParameterError> {
         let error = |id| ParameterError { id: Some(id), kind: ParameterErrorKind::Value };
         // draft-ietf-quic-ack-frequency s.3
@@ -235,6 +239,7 @@ fn read_connection_id(value: &[u8]) -> Result<ConnectionId, ParameterErrorKind> 
     ConnectionId::new(value).map_err(|_| ParameterErrorKind::Length)
 }
 
+// RFC 9287 s.3 #1
 fn read_flag(value: &[u8]) -> Result<bool, ParameterErrorKind> {
     if value.is_empty() { Ok(true) } else { Err(ParameterErrorKind::Length) }
 }

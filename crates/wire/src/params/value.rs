@@ -21,6 +21,7 @@ pub struct AckDelayExponent(u8);
 pub struct MaxAckDelay(u16);
 
 /// Maximum number of the peer's connection IDs that an endpoint stores. It is at least 2.
+// RFC 9000 s.18.2 #7 #8
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ActiveConnectionIdLimit(VarInt);
 
@@ -194,7 +195,7 @@ impl<'a> VersionInformation<'a> {
     /// Creates version information. `available` must be in order of preference. Returns `None` if a
     /// version is zero.
     pub fn new(chosen: Version, available: Versions<'a>) -> Option<Self> {
-        // RFC 9368 s.4: a version of zero is an error.
+        // RFC 9368 s.4 #5: a version of zero is an error.
         let legal = chosen != Version::NEGOTIATION && !available.contains(Version::NEGOTIATION);
         legal.then_some(VersionInformation { chosen, available })
     }
@@ -209,9 +210,11 @@ impl<'a> VersionInformation<'a> {
         self.available
     }
 
+    // RFC 9368 s.4 #3
     pub(super) fn read(value: &'a [u8]) -> Result<Self, ParameterErrorKind> {
         let mut reader = Reader::new(value);
         let chosen = Version(reader.u32().map_err(|_| ParameterErrorKind::Length)?);
+        // RFC 9368 s.4 #4
         let available = Versions::new(reader.rest()).ok_or(ParameterErrorKind::Length)?;
         VersionInformation::new(chosen, available).ok_or(ParameterErrorKind::Value)
     }

@@ -20,6 +20,7 @@ impl RawParameter<'_> {
     }
 }
 
+// RFC 9000 s.7.4 #2
 impl TransportParameters<'_> {
     /// Returns the number of bytes that [`TransportParameters::write`] writes.
     pub fn encoded_len(&self) -> usize {

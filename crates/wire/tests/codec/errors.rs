@@ -9,6 +9,8 @@ use equic_wire::packet::{
 };
 use equic_wire::{ConnectionId, Side, VarInt, Version};
 
+// RFC 9000 s.12.4 #2 #5, s.19.3.1 #1, s.19.6 #1, s.19.7 #1 #2, s.19.11 #1, s.19.14 #2, s.19.15 #1
+// RFC 9000 s.19.15 #5 #6, s.19.20 #2
 #[test]
 fn frame_errors() {
     use FrameErrorKind::*;
@@ -94,6 +96,10 @@ fn frame_of_an_unknown_type_is_for_the_extension() {
 
 /// Checks the properties of each frame type against RFC 9000 table 3, and against the
 /// specifications of the extensions.
+// RFC 9221 s.5 #3, s.6 #1
+// RFC 9000 s.12.5 #1 #2, s.17.2.4 #1
+// RFC 9001 s.8.3 #2
+// RFC 10069 s.4 #1 #2
 #[test]
 fn frame_types_permitted_by_packet_type() {
     // (types, packets, [ack-eliciting, in flight, probing, flow controlled])
@@ -150,6 +156,7 @@ fn frame_types_permitted_by_packet_type() {
     assert_eq!(extension.allowed_in(PacketType::Initial), None);
 }
 
+// RFC 9000 s.12.4 #3
 #[test]
 fn frame_in_the_wrong_packet_is_a_protocol_violation() {
     let error = Frame::Ping.check_allowed(PacketType::Initial, Side::Client);
@@ -162,6 +169,8 @@ fn frame_in_the_wrong_packet_is_a_protocol_violation() {
     assert_eq!((error.kind, error.code()), (FrameErrorKind::WrongSender, Code::PROTOCOL_VIOLATION));
 }
 
+// RFC 9000 s.10.3 #6, s.17.2 #1 #2 #3 #5 #6, s.17.2.5.2 #4
+// RFC 9001 s.5.4.2 #1
 #[test]
 fn packet_errors() {
     let rows = [
@@ -194,6 +203,7 @@ fn packet_errors() {
     assert_eq!(version, Version::reserved(version.0));
 }
 
+// RFC 9000 s.12.2 #1 #5 #6
 #[test]
 fn packet_behind_one_too_short_to_open_is_read() {
     let short = hex("e00000000100000401020304");
@@ -225,6 +235,7 @@ fn error_codes() {
     assert_eq!(Code(VarInt::from_u32(0x200)).tls_alert(), None);
 }
 
+// RFC 9000 s.17.3.1 #1
 #[test]
 fn packet_short_header_by_its_parts() {
     let packet = [vec![0x40], vec![8; 30]].concat();

@@ -99,6 +99,7 @@ fn multipath_frame_bytes() {
     }
 }
 
+// RFC 10069 s.2.3 #1
 #[test]
 fn multipath_path_ack() {
     // On path 2, packets 20 to 17 are acknowledged, 16 and 15 are missing, and 14 is acknowledged.
@@ -138,6 +139,7 @@ fn multipath_path_ack_with_ecn_counts() {
     assert!(ack.is_err() && writer.position() == 0);
 }
 
+// RFC 10069 s.4.6 #1 #3
 #[test]
 fn multipath_path_id_has_32_bits() {
     let types = ["3e", "3f", "7e75", "7e76", "7e77", "7e78", "7e79", "7e7a", "7e7b", "7e7c"];

@@ -27,6 +27,7 @@ fn number(value: u64) -> VarInt {
     VarInt::new(value).expect("in range")
 }
 
+// RFC 9000 s.7.4 #2, s.18.2 #1 #9
 #[test]
 fn param_round_trip_of_any_legal_set() {
     let integers = prop::array::uniform8(varint());
@@ -116,6 +117,10 @@ fn preferred_address(connection_id: &str) -> String {
     format!("0d{:02x}{body}", body.len() / 2)
 }
 
+// RFC 9287 s.3 #1
+// RFC 9368 s.4 #3 #4 #5 #6
+// RFC 9000 s.7.3 #3, s.7.4 #1 #3, s.18.2 #7 #8 #10
+// RFC 10069 s.2.1 #1 #2
 #[test]
 fn param_errors() {
     use ParameterErrorKind::{Duplicate, FromClient, Length, Missing, Truncated, Value};
@@ -173,6 +178,7 @@ fn param_errors() {
     assert_eq!(error_of(&[], Side::Client).kind, Missing);
 }
 
+// RFC 9000 s.18.2 #4 #5 #6
 #[test]
 fn param_preferred_address() {
     let bytes = server_with(&preferred_address("04aabbccdd"));
@@ -196,6 +202,7 @@ fn param_preferred_address() {
     assert_eq!(error.id, Some(ParameterId::PREFERRED_ADDRESS));
 }
 
+// RFC 9000 s.7.4.2 #1
 #[test]
 fn param_unknown_are_skipped_and_kept() {
     let bytes = client_with("3c0105c00000000000700f026162");

@@ -80,6 +80,7 @@ fn packet_number_encodings_of_appendix_a_2() {
 
 /// RFC 9000 s.17.1: the encoding must cover "more than twice as large a range". Checks the chosen
 /// length on both sides of each limit.
+// RFC 9000 s.17.1 #1 #2 #3
 #[test]
 fn packet_number_encodings_at_the_edges() {
     use PacketNumberLen::{Four, One, Three, Two};
@@ -119,6 +120,7 @@ fn packet_number_decoding_of_appendix_a_3() {
     assert_eq!(restored, Some(number(0xa82f9b32)));
 }
 
+// RFC 9001 s.5.2 #2
 #[test]
 fn packet_client_initials_of_the_appendices() {
     for version in [KnownVersion::V1, KnownVersion::V2] {

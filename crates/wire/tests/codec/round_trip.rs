@@ -132,6 +132,7 @@ fn multipath_frame_round_trip() {
     });
 }
 
+// RFC 9000 s.19.3 #1
 #[test]
 fn frame_round_trip_with_data() {
     check((stream_id(), varint(), varint(), bytes(0..=70), any::<bool>()), |input| {
@@ -192,6 +193,7 @@ fn frame_round_trip_of_new_connection_id() {
     });
 }
 
+// RFC 9000 s.13.2.3 #1
 #[test]
 fn ack_holds_as_many_ranges_as_fit() {
     check((ack_ranges(), varint(), ecn(), 0..200usize), |(ranges, delay, ecn, room)| {
@@ -243,6 +245,7 @@ fn ack_holds_as_many_ranges_as_fit() {
     });
 }
 
+// RFC 9000 s.17.2 #8
 #[test]
 fn packet_long_round_trip() {
     let ids = (connection_id(0..=20), connection_id(0..=20));
@@ -288,6 +291,7 @@ fn packet_long_round_trip() {
     });
 }
 
+// RFC 9000 s.17.3.1 #2
 #[test]
 fn packet_short_round_trip() {
     check((connection_id(0..=20), bytes(20..=60), varint(), any::<[u8; 5]>()), |input| {
@@ -320,6 +324,7 @@ fn packet_short_round_trip() {
     });
 }
 
+// RFC 9000 s.17.2.1 #1 #3, s.17.2.5 #1
 #[test]
 fn retry_and_version_negotiation_round_trip() {
     let ids = (connection_id(0..=20), connection_id(0..=20));

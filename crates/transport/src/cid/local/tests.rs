@@ -4,6 +4,7 @@ use super::super::RemoteIds;
 use super::super::tests::{NOW, id, new};
 use super::*;
 
+// RFC 9000 s.5.1.1 #1 #3 #4 #6, s.19.16 #1 #2
 #[test]
 fn cid_local_are_issued_and_retired() {
     let mut local = LocalIds::new(id(0));
@@ -22,6 +23,7 @@ fn cid_local_are_issued_and_retired() {
     assert!(local.wants_more() && local.contains(id(1)));
 }
 
+// RFC 9000 s.5.1.1 #2
 #[test]
 fn cid_local_last_retired_still_name_the_connection() {
     let mut local = LocalIds::new(id(0));
@@ -44,6 +46,7 @@ fn cid_local_last_retired_still_name_the_connection() {
     assert_eq!(local.iter().count(), 0);
 }
 
+// RFC 9000 s.5.1.2 #7
 #[test]
 fn cid_local_are_replaced_one_set_at_a_time() {
     let mut local = LocalIds::new(id(0));

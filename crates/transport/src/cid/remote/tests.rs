@@ -1,6 +1,7 @@
 use super::super::tests::{id, new};
 use super::*;
 
+// RFC 9000 s.5.1.2 #3, s.10.3.1 #2, s.19.15 #4
 #[test]
 fn cid_remote_retire_prior_to() {
     let mut remote = RemoteIds::new(id(0), 3);
@@ -21,6 +22,7 @@ fn cid_remote_retire_prior_to() {
     assert!(remote.is_reset(ResetToken([2; 16])) && !remote.is_reset(ResetToken([9; 16])));
 }
 
+// RFC 9000 s.5.1.1 #5, s.19.15 #3
 #[test]
 fn cid_remote_violations() {
     let mut remote = RemoteIds::new(id(0), 2);
@@ -42,6 +44,7 @@ fn cid_remote_violations() {
     );
 }
 
+// RFC 9000 s.5.1.2 #4 #5 #6
 #[test]
 fn cid_remote_churn_is_bounded() {
     let mut remote = RemoteIds::new(id(0), 2);
@@ -49,4 +52,19 @@ fn cid_remote_churn_is_bounded() {
     assert!(refused.is_some_and(|sequence| sequence <= MAX_RETIRED as u64 + 2), "{refused:?}");
     assert!(remote.ids.len() <= 3 && remote.owed.len() <= MAX_RETIRED + 1);
     assert!(!remote.current().is_empty(), "CONNECTION_CLOSE needs an ID");
+}
+
+/// The frame with the largest Retire Prior To field arrives first.
+// RFC 9000 s.19.15 #7 #8
+#[test]
+fn cid_remote_frames_in_another_order() {
+    let mut remote = RemoteIds::new(id(0), 3);
+    remote.on_new(new(3), 2).unwrap();
+    assert_eq!((remote.next_to_retire(), remote.next_to_retire()), (Some(0), None));
+    remote.on_new(new(1), 1).unwrap();
+    assert_eq!((remote.get(1), remote.next_to_retire()), (None, Some(1)));
+    // A lower Retire Prior To field changes nothing.
+    remote.on_new(new(2), 0).unwrap();
+    assert_eq!((remote.get(2), remote.get(3)), (Some(id(2)), Some(id(3))));
+    assert!(!remote.has_news());
 }

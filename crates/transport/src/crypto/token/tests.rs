@@ -50,6 +50,7 @@ fn batch(key: &TokenSealer, token: &[u8]) -> BatchName {
     *salt.last_chunk().unwrap()
 }
 
+// RFC 9000 s.8.1.1 #1
 #[test]
 fn token_that_was_sealed_is_opened() {
     let mut rng = StdRng::seed_from_u64(1);
@@ -63,6 +64,7 @@ fn token_that_was_sealed_is_opened() {
     }
 }
 
+// RFC 9000 s.8.1.3 #5
 #[test]
 fn token_keys_are_of_a_batch_and_are_remembered() {
     let mut rng = StdRng::seed_from_u64(3);
@@ -100,6 +102,7 @@ fn token_keys_are_of_a_batch_and_are_remembered() {
     assert_eq!(there.open(&first), Some(token), "the key is derived again");
 }
 
+// RFC 9000 s.8.1.4 #1 #2
 #[test]
 fn token_is_void_if_any_bit_changes() {
     let mut rng = StdRng::seed_from_u64(2);
@@ -127,6 +130,7 @@ fn differing(one: &[u8], other: &[u8]) -> f64 {
 /// RFC 9000 s.8.1.3: an observer must not be able to link a token to the connection on which it was
 /// issued. So tokens for one address must look like random numbers, both within a batch and across
 /// a change of the batch.
+// RFC 9000 s.8.1.3 #4
 #[test]
 fn token_shows_neither_order_nor_batch() {
     const COUNT: usize = 4096;

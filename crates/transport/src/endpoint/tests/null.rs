@@ -42,6 +42,7 @@ fn first_datagram(connection: &mut Connection) -> Vec<u8> {
     buffer
 }
 
+// RFC 9368 s.2.2 #1
 #[test]
 fn null_crypto_version_is_unknown_without_the_setting() {
     let mut pair = pair();

@@ -78,6 +78,7 @@ impl Process {
     }
 }
 
+// RFC 9000 s.8.1.4 #7
 #[test]
 fn retry_token_holds_for_its_lifetime_at_every_process_with_the_key() {
     let old = || Process::new(30 * DAY, 0);

@@ -14,6 +14,7 @@ use crate::stream::send::{SendHalf, WriteError};
 impl Streams {
     /// Opens a stream. Returns `None` if the peer's limit on the number of streams is reached. When
     /// the peer raises the limit, [`StreamEvent::Available`] follows.
+    // RFC 9000 s.2.1 #1, s.4.6 #2, s.19.11 #3
     pub(crate) fn open(&mut self, direction: Direction) -> Option<StreamId> {
         let index = self.opened[at(direction)];
         if index >= self.may_open[at(direction)] {

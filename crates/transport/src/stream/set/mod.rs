@@ -538,6 +538,7 @@ impl Streams {
         self.streams.is_empty()
     }
 
+    // RFC 9000 s.4.6 #6
     fn remove_if_done(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get(&id) else { return };
         let over = stream.send.as_ref().is_none_or(SendHalf::is_done)

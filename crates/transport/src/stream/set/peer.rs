@@ -28,7 +28,7 @@ impl Streams {
         if id.index() >= self.peer_may_open[direction] {
             return Err(FrameError::Close(Violation::StreamLimit));
         }
-        // RFC 9000 s.3.2: opening a stream also opens all streams of its type with lower IDs.
+        // RFC 9000 s.3.2 #1: opening a stream also opens all streams of its type with lower IDs.
         while self.peer_opened[direction] <= id.index() {
             let index = self.peer_opened[direction];
             if let Some(new) = StreamId::new(!self.side, id.direction(), index) {
@@ -84,6 +84,7 @@ impl Streams {
         self.on_receive(id, |half, pages, room| half.on_reset(pages, code, size, room))
     }
 
+    // RFC 9000 s.4.4 #1
     fn on_receive(
         &mut self,
         id: StreamId,
@@ -167,6 +168,7 @@ impl Streams {
     }
 
     /// Processes a MAX_STREAMS frame.
+    // RFC 9000 s.4.6 #4, s.19.11 #2
     pub(crate) fn on_max_streams(&mut self, direction: Direction, limit: u64) {
         let may = &mut self.may_open[at(direction)];
         if limit > *may {

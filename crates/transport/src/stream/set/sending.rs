@@ -86,6 +86,7 @@ impl Streams {
     /// Takes the next piece of data to send, from the stream whose turn it is. `max` returns how
     /// many bytes of data fit into a STREAM frame, given its stream and offset. The piece then
     /// counts as sent.
+    // RFC 9000 s.19.9 #1
     pub(crate) fn next_piece(
         &mut self,
         max: impl Fn(StreamId, u64) -> usize,

@@ -256,6 +256,7 @@ fn id(side: Side, direction: Direction, index: u64) -> StreamId {
     StreamId::new(side, direction, index).unwrap()
 }
 
+// RFC 9000 s.4.1 #2, s.4.6 #3, s.19.9 #2, s.19.10 #2 #4, s.19.11 #4
 #[test]
 fn stream_violations_of_the_peer() {
     use Direction::{Bidirectional as Bidi, Unidirectional as Uni};
@@ -285,6 +286,31 @@ fn stream_violations_of_the_peer() {
     assert_eq!(close(error), Violation::StreamDirection);
 }
 
+// RFC 9000 s.3.2 #1
+#[test]
+fn stream_ids_of_the_peer_open_all_lower_ones() {
+    let (_, mut server) = pair();
+    server.on_stream(id(Side::Client, Direction::Bidirectional, 3), 0, &[1], false).unwrap();
+    let opened = std::iter::from_fn(|| server.accept(Direction::Bidirectional));
+    assert_eq!(opened.map(|id| id.index()).collect::<Vec<_>>(), [0, 1, 2, 3]);
+}
+
+/// Frames may arrive in another order, so a limit that is lower than an earlier one has no effect.
+// RFC 9000 s.4.6 #4, s.13.3 #5, s.19.11 #2
+#[test]
+fn stream_limits_that_fall_are_ignored() {
+    let (mut client, _) = pair();
+    client.on_max_streams(Direction::Bidirectional, 2);
+    client.on_max_data(10);
+    let ids: Vec<StreamId> = std::iter::from_fn(|| client.open(Direction::Bidirectional)).collect();
+    assert_eq!(ids.len(), 4);
+    client.on_max_stream_data(ids[0], 10).unwrap();
+    client.write(ids[0], &[0; 900]).unwrap();
+    let pieces = std::iter::from_fn(|| client.next_piece(|_, _| 300));
+    assert_eq!(pieces.map(|(_, piece)| piece.fresh).sum::<u64>(), 900);
+}
+
+// RFC 9000 s.2.1 #1, s.2.3 #1, s.4.6 #2 #5, s.19.11 #3, s.19.14 #1
 #[test]
 fn stream_priority_and_round_robin() {
     let (mut client, _) = pair();
@@ -356,6 +382,7 @@ fn stream_turn_length() {
     assert_eq!(sending::turn(1 << 30, 99), 16 << 10);
 }
 
+// RFC 9000 s.4.4 #1, s.4.5 #1
 #[test]
 fn flow_control_reset_streams_leave_no_hole_in_the_window() {
     let (mut client, mut server) = pair();
@@ -388,6 +415,7 @@ fn flow_control_reset_streams_leave_no_hole_in_the_window() {
 /// Three streams stay open while a fourth one opens and ends repeatedly. Whenever the fourth stream
 /// ends, the server must raise the limit, although one stream is less than half of the permitted
 /// ones.
+// RFC 9000 s.4.6 #6
 #[test]
 fn stream_that_ends_makes_room_for_one() {
     let (mut client, mut server) = pair();
@@ -624,6 +652,7 @@ fn flow_control_connection_window_is_above_those_of_streams() {
 
 /// Further writes to a blocked stream must cause no frames, because the peer already knows which
 /// limit blocks the stream.
+// RFC 9000 s.19.13 #1
 #[test]
 fn flow_control_blocked_is_not_repeated() {
     let (mut client, _) = pair();
