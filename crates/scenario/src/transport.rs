@@ -6,7 +6,7 @@ use std::sync::Arc;
 use equic_tcp::Classic;
 use equic_transport::Scheduler as Ours;
 use equic_transport::TransportConfig;
-use equic_transport::congestion::{Algorithm, ControllerFactory, GoogleQuic};
+use equic_transport::congestion::{Algorithm, GoogleQuic, TcpControllerFactory};
 
 use crate::build::Place;
 use crate::model::{Controller, Flow, Scheduler};
@@ -17,8 +17,8 @@ use crate::model::{Controller, Flow, Scheduler};
 pub(crate) const SEND_BUFFER: u64 = 256 << 10;
 
 impl Controller {
-    /// Returns a factory that creates controllers of this kind.
-    pub fn factory(self) -> Arc<dyn ControllerFactory> {
+    /// Returns a factory that creates controllers of this kind, for QUIC and for TCP.
+    pub fn factory(self) -> Arc<dyn TcpControllerFactory> {
         match self {
             Controller::NewReno => Arc::new(Algorithm::NewReno),
             Controller::Cubic => Arc::new(Algorithm::Cubic),
