@@ -1,16 +1,16 @@
 //! QUIC (RFC 9000, 9001, 9002) without I/O: the caller supplies datagrams and the time, and sends
 //! the datagrams that the transport returns.
 //!
-//! The crate uses no clock, thread, socket, global variable or system random number generator. The
-//! same calls always give the same results. The tests and the simulator depend on this. (The only
-//! thread-local variable is that of [`OpenTo`], and is empty between calls.) For QUIC over UDP and
-//! tokio use `equic-quic`, which is built on this crate.
+//! The crate uses no clock, thread, socket, global or thread-local variable, or system random number generator. The
+//! same calls always give the same results. The tests and the simulator depend on this. For QUIC over
+//! UDP and tokio use `equic-quic`, which is built on this crate.
 //!
 //! * [`Connection`] is one end of a connection. Its documentation describes the order of calls.
 //! * [`Endpoint`] finds the connection of a datagram if several connections share a socket, and
 //!   accepts new connections.
 //! * [`ClientConfig`] and [`ServerConfig`] contain the TLS configuration of rustls, with a crypto
 //!   provider of your choice, and a [`TransportConfig`].
+//! * [`PacketKey`] is for crypto providers whose keys can decrypt packets into another buffer.
 //! * [`operation`] has the hooks that can observe or replace each decision and action of a
 //!   connection.
 //! * [`congestion`] has congestion controllers, and the trait for your own.
@@ -91,7 +91,7 @@ pub use connection::{
     PathStats, PathStatus, PreferredAddresses, Scheduler, ServerConfig, SettingError, StartError,
     Stats, Transmit, TransportConfig,
 };
-pub use crypto::{KeyLimits, OpenTo};
+pub use crypto::{KeyLimits, PacketKey};
 pub use endpoint::{AcceptError, Endpoint, EndpointConfig, Handle, Incoming, Received};
 pub use received::EcnCodepoint;
 pub use stream::{

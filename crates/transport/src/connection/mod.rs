@@ -217,7 +217,7 @@ pub struct Stats {
     /// Packets that were opened.
     pub packets_received: u64,
     /// Number of those packets whose data was decrypted directly into the memory from which their
-    /// stream is read, without a copy ([`OpenTo`](crate::OpenTo)).
+    /// stream is read, without a copy ([`PacketKey`](crate::PacketKey)).
     pub packets_opened_to_streams: u64,
     /// Packets that did not come, and whose payload a hook has put together from others.
     pub packets_recovered: u64,

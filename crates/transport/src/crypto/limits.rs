@@ -1,7 +1,5 @@
 //! Limits on the number of packets that a key may protect, or reject as forged (RFC 9001 s.6.6).
 
-use rustls::quic::PacketKey;
-
 /// Limits on the use of keys, in addition to the limits of the AEAD, which apply in any case (RFC
 /// 9001 s.6.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,14 +27,15 @@ impl Default for KeyLimits {
 const LAST_WORDS: u64 = 64;
 
 impl KeyLimits {
-    /// Returns the largest number of packets that `key` may protect.
-    pub(crate) fn confidentiality(self, key: &dyn PacketKey) -> u64 {
-        self.packets_per_key.min(key.confidentiality_limit())
+    /// Returns the largest number of packets that a key may protect whose AEAD has this limit.
+    pub(crate) fn confidentiality(self, of_aead: u64) -> u64 {
+        self.packets_per_key.min(of_aead)
     }
 
-    /// Returns the number of packets that may fail authentication with `key`.
-    pub(crate) fn integrity(self, key: &dyn PacketKey) -> u64 {
-        self.forged_packets.min(key.integrity_limit())
+    /// Returns the number of packets that may fail authentication with a key whose AEAD has this
+    /// limit.
+    pub(crate) fn integrity(self, of_aead: u64) -> u64 {
+        self.forged_packets.min(of_aead)
     }
 }
 
