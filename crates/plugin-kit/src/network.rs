@@ -601,7 +601,7 @@ impl Network {
             let sent = connection.poll_transmit(now, &mut buffer[..LARGEST]);
             let more = sent.map(|sent| {
                 let rest = &mut buffer[sent.size..];
-                (sent, connection.poll_transmit_more(now, &sent, rest, TOGETHER - 1))
+                (sent, connection.driver().poll_transmit_more(now, &sent, rest, TOGETHER - 1))
             });
             // The endpoint must know a connection ID before the peer can use it.
             while let Some(change) = connection.poll_endpoint_event() {

@@ -147,7 +147,8 @@ impl End {
             at += sent.size;
             batch.sent.push(sent);
             let most = BATCH - batch.sent.len();
-            let more = connection.poll_transmit_more(now, &sent, &mut batch.bytes[at..], most);
+            let more =
+                connection.driver().poll_transmit_more(now, &sent, &mut batch.bytes[at..], most);
             let whole = (0..more / sent.size).map(|_| sent.size);
             let sizes = whole.chain(Some(more % sent.size).filter(|last| *last > 0));
             batch.sent.extend(sizes.map(|size| Transmit { size, ..sent }));

@@ -10,7 +10,8 @@
 //!   accepts new connections.
 //! * [`ClientConfig`] and [`ServerConfig`] contain the TLS configuration of rustls, with a crypto
 //!   provider of your choice, and a [`TransportConfig`].
-//! * [`PacketKey`] is for crypto providers whose keys can decrypt packets into another buffer.
+//! * [`crypto`] has the trait for keys that can decrypt packets into another buffer.
+//! * [`driver`] has methods of a connection that only event loops need.
 //! * [`operation`] has the hooks that can observe or replace each decision and action of a
 //!   connection.
 //! * [`congestion`] has congestion controllers, and the trait for your own.
@@ -63,7 +64,7 @@
 mod cid;
 pub mod congestion;
 mod connection;
-mod crypto;
+pub mod crypto;
 mod endpoint;
 mod lazy;
 #[cfg(feature = "null-crypto")]
@@ -85,13 +86,13 @@ mod violation;
 mod wall;
 
 pub use cid::{ConnectionIdGenerator, EndpointEvent, RandomIds};
+pub use connection::driver;
 pub use connection::{
     ClientConfig, ClosePathError, CloseReason, Connection, ConnectionError, DatagramError,
     DatagramMeta, Event, ExportError, HandshakeData, MigrateError, OpenPathError, PathInfo,
     PathStats, PathStatus, PreferredAddresses, Scheduler, ServerConfig, SettingError, StartError,
     Stats, Transmit, TransportConfig,
 };
-pub use crypto::{KeyLimits, PacketKey};
 pub use endpoint::{AcceptError, Endpoint, EndpointConfig, Handle, Incoming, Received};
 pub use received::EcnCodepoint;
 pub use stream::{

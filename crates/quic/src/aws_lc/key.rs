@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce};
-use equic_transport::PacketKey;
+use equic_transport::crypto::PacketKey;
 use rustls::crypto::cipher::Iv;
 use rustls::quic::Tag;
 

@@ -12,7 +12,7 @@
 //! * `mod.rs`: the provider; `key.rs`: a key.
 //!
 //! Keys also decrypt into the memory from which the application reads
-//! (`equic_transport::PacketKey`). rustls's trait has no function for that. So a key of rustls offers
+//! (`equic_transport::crypto::PacketKey`). rustls's trait has no function for that. So a key of rustls offers
 //! a `PacketKey` to the connection, in the error for an empty payload.
 
 mod key;

@@ -23,7 +23,7 @@ mod hystart;
 mod new_reno;
 mod pacer;
 mod rate;
-mod shared;
+pub(crate) mod shared;
 mod tcp;
 #[cfg(test)]
 mod tests;
@@ -44,7 +44,6 @@ pub use cubic::GoogleQuic;
 pub(crate) use new_reno::NewReno;
 pub use pacer::{Pacer, Rate};
 pub use rate::{DeliveryRate, RateSample};
-pub use shared::{Share, SharedWindow};
 pub use tcp::{TcpController, TcpControllerFactory};
 pub use usage::WindowUsage;
 

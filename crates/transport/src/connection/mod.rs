@@ -20,7 +20,7 @@
 //! * `datagrams.rs`: RFC 9221; `ack_frequency.rs`: when acknowledgements go, and are asked for;
 //! * `identity.rs`: what TLS says of the peer; `peer.rs`: its transport parameters; `figures.rs`: what is known of
 //!   the path;
-//! * `held.rs`: held back by the endpoint while other connections have their turn;
+//! * `driver.rs`: calls of event loops; `held.rs`: whether an event loop holds the connection back;
 //! * `memory.rs`: what the peer has us keep;
 //! * `timers.rs`: when to do something unasked; `close.rs`: the end;
 //! * `ids.rs`: connection IDs, and what an endpoint has to know of them;
@@ -42,6 +42,7 @@ mod close;
 mod config;
 mod connection_ids;
 mod datagrams;
+pub mod driver;
 mod early;
 mod figures;
 mod frames;
@@ -217,7 +218,7 @@ pub struct Stats {
     /// Packets that were opened.
     pub packets_received: u64,
     /// Number of those packets whose data was decrypted directly into the memory from which their
-    /// stream is read, without a copy ([`PacketKey`](crate::PacketKey)).
+    /// stream is read, without a copy ([`PacketKey`](crate::crypto::PacketKey)).
     pub packets_opened_to_streams: u64,
     /// Packets that did not come, and whose payload a hook has put together from others.
     pub packets_recovered: u64,

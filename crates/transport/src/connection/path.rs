@@ -14,8 +14,9 @@ use super::packet_builder::MIN_PACKET;
 use super::paths::PathKey;
 use super::space::{PathId, Sent};
 use crate::Timestamp;
+use crate::congestion::shared::Share;
 use crate::congestion::{
-    AckSample, Controller, DeliveryRate, Pacer, Rate, RateSample, Share, Signal, WindowUsage,
+    AckSample, Controller, DeliveryRate, Pacer, Rate, RateSample, Signal, WindowUsage,
 };
 #[cfg(feature = "qlog")]
 use crate::path::EcnState;
