@@ -764,7 +764,7 @@ impl Transfer {
         while self.written < self.bytes {
             let until = self.bytes.min(self.written + 4096);
             let piece: Vec<u8> = (self.written..until).map(byte).collect();
-            let count = match end.write(stream, &piece) {
+            let count = match end.streams().write(stream, &piece) {
                 Ok(count) => count,
                 Err(StreamError::Write(WriteError::Blocked)) => return Ok(()),
                 Err(error) => return Err(error.to_string()),
@@ -783,7 +783,7 @@ impl Transfer {
         let Some(stream) = self.incoming else { return Ok(false) };
         let mut buffer = [0; 4096];
         loop {
-            match end.read(stream, &mut buffer).map_err(|error| error.to_string())? {
+            match end.streams().read(stream, &mut buffer).map_err(|error| error.to_string())? {
                 ReadOutcome::Bytes(count) => {
                     let right =
                         (self.read..).zip(&buffer[..count]).all(|(at, read)| *read == byte(at));

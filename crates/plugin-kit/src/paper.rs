@@ -218,7 +218,7 @@ impl Request {
 }
 
 fn say(end: &mut Connection, stream: StreamId, bytes: usize) -> Result<(), String> {
-    let wrote = end.write(stream, &vec![0; bytes]).map_err(|error| error.to_string())?;
+    let wrote = end.streams().write(stream, &vec![0; bytes]).map_err(|error| error.to_string())?;
     if wrote != bytes {
         return Err(format!("only {wrote} of {bytes} bytes were accepted"));
     }
@@ -228,7 +228,7 @@ fn say(end: &mut Connection, stream: StreamId, bytes: usize) -> Result<(), Strin
 fn hear(end: &mut Connection, stream: StreamId, read: &mut usize) -> Result<(), String> {
     let mut buffer = [0; 2048];
     while let ReadOutcome::Bytes(count) =
-        end.read(stream, &mut buffer).map_err(|error| error.to_string())?
+        end.streams().read(stream, &mut buffer).map_err(|error| error.to_string())?
     {
         *read += count;
     }

@@ -177,7 +177,7 @@ fn send_turn(pair: &mut Pair, id: StreamId, data: &[u8]) -> Outcome<usize> {
     pair.client.take(pair.now, pair.server.address, &mut pair.down)?;
     let connection = pair.client.connection()?;
     while connection.poll_event().is_some() {}
-    let written = connection.write(id, data).unwrap_or(0);
+    let written = connection.streams().write(id, data).unwrap_or(0);
     pair.client.fill(pair.now, &mut pair.up);
     Ok(written)
 }
@@ -191,7 +191,9 @@ fn receive_turn(pair: &mut Pair, id: &mut Option<StreamId>, buffer: &mut [u8]) -
     while connection.poll_event().is_some() {}
     *id = id.or_else(|| connection.accept(Direction::Unidirectional));
     let mut read = 0;
-    while let Some(Ok(ReadOutcome::Bytes(count))) = id.map(|id| connection.read(id, buffer)) {
+    while let Some(Ok(ReadOutcome::Bytes(count))) =
+        id.map(|id| connection.streams().read(id, buffer))
+    {
         read += count;
     }
     pair.server.fill(pair.now, &mut pair.down);

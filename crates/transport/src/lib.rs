@@ -46,7 +46,7 @@
 //!     }
 //!     while let Some(event) = connection.poll_event() {
 //!         if event == Event::Connected {
-//!             // Open streams: `connection.open(..)`, `connection.write(..)`.
+//!             // Open streams: `connection.open(..)`, `connection.streams().write(..)`.
 //!         }
 //!     }
 //! }

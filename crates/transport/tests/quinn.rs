@@ -158,14 +158,15 @@ struct Exchange {
 impl Exchange {
     fn advance(&mut self, connection: &mut Connection) {
         if self.written < self.data.len() {
-            self.written += connection.write(self.id, &self.data[self.written..]).unwrap_or(0);
+            self.written +=
+                connection.streams().write(self.id, &self.data[self.written..]).unwrap_or(0);
             if self.written == self.data.len() {
                 connection.streams().finish(self.id).unwrap();
             }
         }
         let mut buffer = vec![0; 65_536];
         while !self.ended {
-            match connection.read(self.id, &mut buffer) {
+            match connection.streams().read(self.id, &mut buffer) {
                 Ok(ReadOutcome::Bytes(count)) => self.back.extend_from_slice(&buffer[..count]),
                 Ok(ReadOutcome::Finished) => self.ended = true,
                 _ => break,
@@ -316,13 +317,13 @@ fn interop_quinns_client_with_our_server() {
         let mut buffer = vec![0; 65_536];
         for (id, pending, ended, finished) in streams.iter_mut().filter(|stream| !stream.3) {
             while !*ended && pending.len() < 1 << 20 {
-                match connection.read(*id, &mut buffer) {
+                match connection.streams().read(*id, &mut buffer) {
                     Ok(ReadOutcome::Bytes(count)) => pending.extend_from_slice(&buffer[..count]),
                     Ok(ReadOutcome::Finished) => *ended = true,
                     _ => break,
                 }
             }
-            let count = connection.write(*id, pending).unwrap_or(0);
+            let count = connection.streams().write(*id, pending).unwrap_or(0);
             pending.drain(..count);
             if *ended && pending.is_empty() {
                 *finished = connection.streams().finish(*id).is_ok();

@@ -234,7 +234,7 @@ impl Endless {
             self.stream = self.stream.or_else(|| server.open(Direction::Unidirectional));
             if let Some(stream) = self.stream {
                 loop {
-                    match server.write(stream, &buffer) {
+                    match server.streams().write(stream, &buffer) {
                         Ok(count) if count > 0 => {}
                         Ok(_) | Err(StreamError::Write(WriteError::Blocked)) => break,
                         Err(error) => return Err(error),
@@ -245,7 +245,7 @@ impl Endless {
         if let Some(client) = network.connection(End::Client) {
             self.incoming = self.incoming.or_else(|| client.accept(Direction::Unidirectional));
             if let Some(stream) = self.incoming {
-                while let ReadOutcome::Bytes(_) = client.read(stream, &mut buffer)? {}
+                while let ReadOutcome::Bytes(_) = client.streams().read(stream, &mut buffer)? {}
             }
         }
         Ok(())

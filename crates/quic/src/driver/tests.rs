@@ -156,7 +156,7 @@ impl Idle {
         }
         assert!(server.is_connected());
         let id = server.open(Direction::Unidirectional).unwrap();
-        assert_eq!(server.write(id, &vec![7; bytes]).unwrap(), bytes);
+        assert_eq!(server.streams().write(id, &vec![7; bytes]).unwrap(), bytes);
         (client, server)
     }
 

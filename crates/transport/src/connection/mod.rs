@@ -104,7 +104,7 @@ use crate::crypto::Forgeries;
 use crate::lazy::{Coins, LazyBox, LazyRng};
 use crate::operation::{Extensions, HookError, HookId, Hooks, Operation};
 use crate::received::EcnCodepoint;
-use crate::stream::{ReadOutcome, StreamError, StreamEvent, Streams};
+use crate::stream::{StreamEvent, Streams};
 use crate::violation::Failure;
 
 use acknowledgements::Acknowledgements;
@@ -399,23 +399,7 @@ impl Connection {
         self.streams.accept(direction)
     }
 
-    /// See [`Streams::write`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn write(&mut self, id: StreamId, data: &[u8]) -> Result<usize, StreamError> {
-        self.streams.write(id, data)
-    }
-
-    /// See [`Streams::read`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn read(&mut self, id: StreamId, buffer: &mut [u8]) -> Result<ReadOutcome, StreamError> {
-        self.streams.read(id, buffer)
-    }
-
-    /// All calls on streams.
+    /// Returns the streams of the connection, for all calls that read, write, reset or stop them.
     pub fn streams(&mut self) -> &mut Streams {
         &mut self.streams
     }

@@ -229,8 +229,7 @@ mod tests {
     #[test]
     fn packet_key_opens_what_the_key_of_rustls_sealed() {
         for path in [PathId::ZERO, PathId::new(3)] {
-            let sealing =
-                key_of(&default_provider());
+            let sealing = key_of(&default_provider());
             let (sealing, mut packet) = (OneRttKey::from(sealing), *b"payload");
             let tag = sealing.seal(path, 5, b"header", &mut packet).unwrap();
             let sealed = [&packet[..], tag.as_ref()].concat();

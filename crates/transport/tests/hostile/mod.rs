@@ -349,8 +349,8 @@ impl Case {
             if what & 1 == 0 {
                 break;
             }
-            while let Ok(ReadOutcome::Bytes(count)) = victim.read(id, &mut buffer) {
-                let _ = victim.write(id, &buffer[..count]);
+            while let Ok(ReadOutcome::Bytes(count)) = victim.streams().read(id, &mut buffer) {
+                let _ = victim.streams().write(id, &buffer[..count]);
             }
             let _ = match what & 6 {
                 2 => victim.streams().finish(id),
@@ -362,7 +362,7 @@ impl Case {
         if what & 8 != 0
             && let Some(id) = victim.open(Direction::Unidirectional)
         {
-            let _ = victim.write(id, &buffer[..usize::from(what) * 16]);
+            let _ = victim.streams().write(id, &buffer[..usize::from(what) * 16]);
             let _ = victim.streams().finish(id);
         }
         if what & 16 != 0 {

@@ -145,10 +145,10 @@ fn early_data_of_quinns_client() {
             let mut buffer = vec![0; 65_536];
             pending.retain_mut(|(id, data)| {
                 loop {
-                    match connection.read(*id, &mut buffer) {
+                    match connection.streams().read(*id, &mut buffer) {
                         Ok(ReadOutcome::Bytes(count)) => data.extend_from_slice(&buffer[..count]),
                         Ok(ReadOutcome::Finished) => {
-                            assert_eq!(connection.write(*id, data), Ok(data.len()));
+                            assert_eq!(connection.streams().write(*id, data), Ok(data.len()));
                             connection.streams().finish(*id).unwrap();
                             return false;
                         }

@@ -224,8 +224,8 @@ impl Case {
         let mut buffer = [0; 4096];
         for id in ids {
             if what & 1 != 0 {
-                while let Ok(ReadOutcome::Bytes(count)) = victim.read(id, &mut buffer) {
-                    let _ = victim.write(id, &buffer[..count]);
+                while let Ok(ReadOutcome::Bytes(count)) = victim.streams().read(id, &mut buffer) {
+                    let _ = victim.streams().write(id, &buffer[..count]);
                 }
                 let _ = match what & 6 {
                     2 => victim.streams().finish(id),
@@ -238,7 +238,7 @@ impl Case {
         if what & 8 != 0
             && let Some(id) = victim.open(Direction::Unidirectional)
         {
-            let _ = victim.write(id, &buffer[..usize::from(what) * 16]);
+            let _ = victim.streams().write(id, &buffer[..usize::from(what) * 16]);
             let _ = victim.streams().finish(id);
         }
         if what & 16 != 0 {

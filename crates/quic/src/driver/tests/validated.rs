@@ -35,7 +35,7 @@ fn answer(idle: &mut Idle, datagram: &mut [u8]) {
 /// The client sends a packet of about a thousand bytes, which gives credit for three times as many.
 fn speak(client: &mut Connection) {
     let id = client.open(Direction::Unidirectional).unwrap();
-    assert_eq!(client.write(id, &[7; 1000]).unwrap(), 1000);
+    assert_eq!(client.streams().write(id, &[7; 1000]).unwrap(), 1000);
 }
 
 #[tokio::test]
