@@ -211,12 +211,8 @@ fn configs(
         .with_single_cert(vec![certificate], key)?;
     client.alpn_protocols = vec![b"equic-plugin".to_vec()];
     server.alpn_protocols.clone_from(&client.alpn_protocols);
-    let client = ClientConfig { tls: Arc::new(client), transport: Arc::new(client_transport) };
-    let server = ServerConfig {
-        tls: Arc::new(server),
-        transport: Arc::new(server_transport),
-        preferred_addresses: None,
-    };
+    let client = ClientConfig::new(Arc::new(client)).with_transport(Arc::new(client_transport));
+    let server = ServerConfig::new(Arc::new(server)).with_transport(Arc::new(server_transport));
     Ok((client, server, provider))
 }
 

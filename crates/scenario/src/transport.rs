@@ -39,23 +39,21 @@ impl Place {
         let options = &flow.quic;
         let mtu = options.mtu.unwrap_or(self.datagram);
         let window = self.window_of(flow);
-        let mut config = TransportConfig {
-            congestion: flow.controller.factory(),
-            initial_window: options.initial_window,
-            max_mtu: mtu,
-            mtu_discovery: options.mtu_discovery,
-            ecn: options.ecn,
-            ack_frequency: options.ack_frequency,
-            max_idle_timeout: options.idle_timeout,
-            max_paths: options.paths,
-            scheduler: match options.scheduler {
+        let mut config = TransportConfig::default()
+            .with_congestion(flow.controller.factory())
+            .with_initial_window(options.initial_window)
+            .with_max_mtu(mtu)
+            .with_mtu_discovery(options.mtu_discovery)
+            .with_ecn(options.ecn)
+            .with_ack_frequency(options.ack_frequency)
+            .with_max_idle_timeout(options.idle_timeout)
+            .with_max_paths(options.paths)
+            .with_scheduler(match options.scheduler {
                 Scheduler::LowestRtt => Ours::LowestRtt,
                 Scheduler::RoundRobin => Ours::RoundRobin,
                 Scheduler::Redundant => Ours::Redundant,
                 Scheduler::Backup => Ours::Backup,
-            },
-            ..TransportConfig::default()
-        };
+            });
         if !options.mtu_discovery {
             config.initial_mtu = mtu;
         }

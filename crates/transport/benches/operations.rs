@@ -187,8 +187,8 @@ fn configs() -> (ClientConfig, ServerConfig) {
         .expect("the key matches the certificate");
     let transport = Arc::new(TransportConfig::default());
     (
-        ClientConfig { tls: Arc::new(client), transport: transport.clone() },
-        ServerConfig { tls: Arc::new(server), transport, preferred_addresses: None },
+        ClientConfig::new(Arc::new(client)).with_transport(transport.clone()),
+        ServerConfig::new(Arc::new(server)).with_transport(transport),
     )
 }
 

@@ -439,8 +439,8 @@ fn configs(
     client.alpn_protocols = vec![b"bench".to_vec()];
     server.alpn_protocols = vec![b"bench".to_vec()];
     let transport = Arc::default();
-    let client = ClientConfig { tls: Arc::new(client), transport: Arc::clone(&transport) };
-    let server = ServerConfig { tls: Arc::new(server), transport, preferred_addresses: None };
+    let client = ClientConfig::new(Arc::new(client)).with_transport(Arc::clone(&transport));
+    let server = ServerConfig::new(Arc::new(server)).with_transport(transport);
     Ok((client, server))
 }
 

@@ -208,7 +208,7 @@ fn configs(
         .with_no_client_auth()
         .with_single_cert(vec![certificate], key)?;
     let transport = Arc::default();
-    let client = ClientConfig { tls: Arc::new(client), transport: Arc::clone(&transport) };
-    let server = ServerConfig { tls: Arc::new(server), transport, preferred_addresses: None };
+    let client = ClientConfig::new(Arc::new(client)).with_transport(Arc::clone(&transport));
+    let server = ServerConfig::new(Arc::new(server)).with_transport(transport);
     Ok((client, server))
 }

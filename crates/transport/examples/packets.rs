@@ -58,7 +58,7 @@ fn main() -> Outcome<()> {
     let scheduler = if in_turn { Scheduler::RoundRobin } else { Scheduler::default() };
     let mut pair = Pair::connect(
         null,
-        TransportConfig { max_paths, scheduler, ..TransportConfig::default() },
+        TransportConfig::default().with_max_paths(max_paths).with_scheduler(scheduler),
     )?;
     for path in 1..paths {
         pair.open(path)?;
@@ -306,7 +306,7 @@ fn configs(
         .with_no_client_auth()
         .with_single_cert(vec![certificate], key)?;
     let transport = Arc::new(transport);
-    let client = ClientConfig { tls: Arc::new(client), transport: Arc::clone(&transport) };
-    let server = ServerConfig { tls: Arc::new(server), transport, preferred_addresses: None };
+    let client = ClientConfig::new(Arc::new(client)).with_transport(Arc::clone(&transport));
+    let server = ServerConfig::new(Arc::new(server)).with_transport(transport);
     Ok((client, server))
 }

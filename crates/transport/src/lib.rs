@@ -21,11 +21,11 @@
 //! `examples/hook.rs` has a hook.
 //!
 //! ```no_run
-//! # use std::{error::Error, net::UdpSocket, sync::Arc, time::Instant};
+//! # use std::{error::Error, net::UdpSocket, time::Instant};
 //! use equic_transport::{DatagramMeta, ClientConfig, Connection, EcnCodepoint, Event, Timestamp};
 //!
 //! # fn run(tls: rustls::ClientConfig, socket: UdpSocket, seed: [u8; 32]) -> Result<(), Box<dyn Error>> {
-//! let config = ClientConfig { tls: Arc::new(tls), transport: Arc::default() };
+//! let config = ClientConfig::new(tls);
 //! let (start, server) = (Instant::now(), "192.0.2.1:443".parse()?);
 //! let now = || Timestamp::START + start.elapsed();
 //! let name = "example.org".try_into()?;
@@ -77,6 +77,7 @@ pub mod qlog;
 mod ranges;
 mod received;
 mod recovery;
+mod setters;
 mod stream;
 #[cfg(test)]
 mod testing;

@@ -204,7 +204,7 @@ pub trait AdjustableController: Controller {
 ///     }
 /// }
 ///
-/// let config = TransportConfig { congestion: Arc::new(Fixed(20_000)), ..TransportConfig::default() };
+/// let config = TransportConfig::default().with_congestion(Arc::new(Fixed(20_000)));
 /// # assert_eq!(config.congestion.start(1200, 0).window(), 20_000);
 /// ```
 pub trait ControllerFactory: fmt::Debug + Send + Sync {

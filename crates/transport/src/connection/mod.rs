@@ -138,6 +138,7 @@ pub(crate) use view::View;
 
 /// Event of a connection, for the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Event {
     /// The handshake is complete: the peer is who it says, data is as safe as it gets.
     Connected,
@@ -206,6 +207,7 @@ pub struct Transmit {
 
 /// Counters of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Stats {
     /// Datagrams received.
     pub datagrams_received: u64,

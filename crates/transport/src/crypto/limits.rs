@@ -3,6 +3,7 @@
 /// Limits on the use of keys, in addition to the limits of the AEAD, which apply in any case (RFC
 /// 9001 s.6.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct KeyLimits {
     /// Largest number of packets that one set of keys protects. 1-RTT keys are updated after half
     /// of these packets. If an update is not possible, the connection is closed with
@@ -12,6 +13,13 @@ pub struct KeyLimits {
     /// Number of packets that may fail authentication before the connection is closed with
     /// AEAD_LIMIT_REACHED.
     pub forged_packets: u64,
+}
+
+crate::setters! {
+    KeyLimits {
+        with_packets_per_key => packets_per_key: u64,
+        with_forged_packets => forged_packets: u64,
+    }
 }
 
 impl Default for KeyLimits {

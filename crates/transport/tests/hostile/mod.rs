@@ -170,7 +170,7 @@ impl Case {
         let (client, server) =
             if on_client { (&honest.0, &armed.1) } else { (&armed.0, &honest.1) };
         let (client, server) = (client.clone(), server.clone());
-        let config = ClientConfig { tls: client, transport: transport.clone() };
+        let config = ClientConfig::new(client).with_transport(transport.clone());
         let name = ServerName::try_from("equic.test").unwrap();
         let start = Timestamp::START;
         let first = Connection::connect(start, &config, name, address(SERVER), [configuration; 32]);
@@ -179,7 +179,7 @@ impl Case {
             attacker: first.unwrap(),
             victim: None,
             on_client,
-            server_config: ServerConfig { tls: server, transport, preferred_addresses: None },
+            server_config: ServerConfig::new(server).with_transport(transport),
             orders,
             accounts: BTreeMap::new(),
             flight: VecDeque::new(),

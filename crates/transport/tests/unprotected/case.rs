@@ -68,7 +68,7 @@ impl Case {
         crypto.session = set(4).then(|| NullSession { parameters: Vec::new(), ticket: [16; 16] });
         crypto.sizes.certificate = if set(16) { 9_000 } else { 1_000 };
         let mut config = InsecureNullConfig::new(crypto);
-        let mut transport = TransportConfig { first_unknown: set(32), ..Default::default() };
+        let mut transport = TransportConfig::default().with_first_unknown(set(32));
         if set(8) {
             transport.datagram_receive_buffer = 0;
         }
