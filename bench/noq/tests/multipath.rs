@@ -68,11 +68,9 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 /// Returns a configuration that sends on all paths in turn, so that each path carries data
 /// regardless of its round-trip time.
 fn our_transport() -> equic_quic::TransportConfig {
-    equic_quic::TransportConfig {
-        max_paths: 4,
-        scheduler: equic_quic::Scheduler::RoundRobin,
-        ..equic_quic::TransportConfig::default()
-    }
+    equic_quic::TransportConfig::default()
+        .with_max_paths(4)
+        .with_scheduler(equic_quic::Scheduler::RoundRobin)
 }
 
 fn noq_transport() -> Arc<noq::TransportConfig> {

@@ -211,12 +211,8 @@ fn configs(
         .with_single_cert(vec![certificate], key)?;
     client.alpn_protocols = vec![b"equic-plugin".to_vec()];
     server.alpn_protocols.clone_from(&client.alpn_protocols);
-    let client = ClientConfig { tls: Arc::new(client), transport: Arc::new(client_transport) };
-    let server = ServerConfig {
-        tls: Arc::new(server),
-        transport: Arc::new(server_transport),
-        preferred_addresses: None,
-    };
+    let client = ClientConfig::new(Arc::new(client)).with_transport(Arc::new(client_transport));
+    let server = ServerConfig::new(Arc::new(server)).with_transport(Arc::new(server_transport));
     Ok((client, server, provider))
 }
 
@@ -602,7 +598,7 @@ impl Network {
             let sent = connection.poll_transmit(now, &mut buffer[..LARGEST]);
             let more = sent.map(|sent| {
                 let rest = &mut buffer[sent.size..];
-                (sent, connection.poll_transmit_more(now, &sent, rest, TOGETHER - 1))
+                (sent, connection.driver().poll_transmit_more(now, &sent, rest, TOGETHER - 1))
             });
             // The endpoint must know a connection ID before the peer can use it.
             while let Some(change) = connection.poll_endpoint_event() {
@@ -765,7 +761,7 @@ impl Transfer {
         while self.written < self.bytes {
             let until = self.bytes.min(self.written + 4096);
             let piece: Vec<u8> = (self.written..until).map(byte).collect();
-            let count = match end.write(stream, &piece) {
+            let count = match end.streams().write(stream, &piece) {
                 Ok(count) => count,
                 Err(StreamError::Write(WriteError::Blocked)) => return Ok(()),
                 Err(error) => return Err(error.to_string()),
@@ -784,7 +780,7 @@ impl Transfer {
         let Some(stream) = self.incoming else { return Ok(false) };
         let mut buffer = [0; 4096];
         loop {
-            match end.read(stream, &mut buffer).map_err(|error| error.to_string())? {
+            match end.streams().read(stream, &mut buffer).map_err(|error| error.to_string())? {
                 ReadOutcome::Bytes(count) => {
                     let right =
                         (self.read..).zip(&buffer[..count]).all(|(at, read)| *read == byte(at));

@@ -126,11 +126,8 @@ pub fn lost_request(
     let link = Link { delay, jitter: 2 * path.jitter, ..Link::default() };
     // No probes for larger packets are sent, because such a probe could be lost instead of the
     // request.
-    let transport = TransportConfig {
-        max_ack_delay: path.ack_delay,
-        mtu_discovery: false,
-        ..TransportConfig::default()
-    };
+    let transport =
+        TransportConfig::default().with_max_ack_delay(path.ack_delay).with_mtu_discovery(false);
     let mut pair = connect(&link, &transport, push, seed)?;
     pair.network.pass(Duration::from_millis(100)).map_err(TrialError::of)?;
     pair.network.lose(End::Client, &[0]);
@@ -218,7 +215,7 @@ impl Request {
 }
 
 fn say(end: &mut Connection, stream: StreamId, bytes: usize) -> Result<(), String> {
-    let wrote = end.write(stream, &vec![0; bytes]).map_err(|error| error.to_string())?;
+    let wrote = end.streams().write(stream, &vec![0; bytes]).map_err(|error| error.to_string())?;
     if wrote != bytes {
         return Err(format!("only {wrote} of {bytes} bytes were accepted"));
     }
@@ -228,7 +225,7 @@ fn say(end: &mut Connection, stream: StreamId, bytes: usize) -> Result<(), Strin
 fn hear(end: &mut Connection, stream: StreamId, read: &mut usize) -> Result<(), String> {
     let mut buffer = [0; 2048];
     while let ReadOutcome::Bytes(count) =
-        end.read(stream, &mut buffer).map_err(|error| error.to_string())?
+        end.streams().read(stream, &mut buffer).map_err(|error| error.to_string())?
     {
         *read += count;
     }
@@ -316,11 +313,9 @@ pub fn download(
         overhead: 28,
         ..Link::default()
     };
-    let transport = TransportConfig {
-        ecn: marking == Marking::Native,
-        congestion: Arc::new(path.controller),
-        ..TransportConfig::default()
-    };
+    let transport = TransportConfig::default()
+        .with_ecn(marking == Marking::Native)
+        .with_congestion(Arc::new(path.controller));
     let mut pair = connect(&link, &transport, push, seed)?;
     match marking {
         Marking::TailDrop => {}

@@ -274,7 +274,7 @@ fn ack_delay(setup: &Setup) -> Result<Run, TrialError> {
 fn cubic(setup: &Setup) -> Result<Run, TrialError> {
     let link = Link { drop: Chance::percent(0.05), ..bottleneck(50, 50, 100) };
     let congestion = Arc::new(Algorithm::NewReno);
-    let transport = TransportConfig { congestion, ..TransportConfig::default() };
+    let transport = TransportConfig::default().with_congestion(congestion);
     let mut pair = setup.connect(&link, &transport)?;
     // The size of the transfer is not divided, because hardly any packet would be lost in a quarter
     // of it.
@@ -303,7 +303,7 @@ fn ack_frequency(setup: &Setup) -> Result<Run, TrialError> {
 }
 
 fn ecn(setup: &Setup) -> Result<Run, TrialError> {
-    let transport = TransportConfig { ecn: false, ..TransportConfig::default() };
+    let transport = TransportConfig::default().with_ecn(false);
     let mut pair = setup.connect(&bottleneck(10, 20, 100), &transport)?;
     pair.network.mark_above(milliseconds(40));
     let run = setup.carry(&mut pair, End::Server, 10_000_000 / setup.part, 1)?;

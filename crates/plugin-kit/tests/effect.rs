@@ -105,8 +105,7 @@ fn tail_loss_probe_sends_probes_sooner() {
 fn reno_bytecode_behaves_like_native_newreno() {
     let (seed, link) = (seed(), bottleneck(10_000_000, 40));
     let run = |algorithm, plugin: bool| {
-        let config =
-            TransportConfig { congestion: Arc::new(algorithm), ..TransportConfig::default() };
+        let config = TransportConfig::default().with_congestion(Arc::new(algorithm));
         let mut network = network_with(&link, seed, config);
         if plugin {
             attach(&mut network, End::Server, &tree_plugin("reno"));
@@ -136,7 +135,7 @@ fn carried(
     seed: u64,
     bytes: u64,
 ) -> (f64, u64) {
-    let config = TransportConfig { congestion: Arc::new(algorithm), ..TransportConfig::default() };
+    let config = TransportConfig::default().with_congestion(Arc::new(algorithm));
     let mut network = network_with(link, seed, config);
     if let Some(plugin) = plugin {
         attach(&mut network, End::Server, &tree_plugin(plugin));
@@ -181,7 +180,7 @@ fn cubic_bytecode_behaves_like_native_cubic() {
 fn ecn_marks_replace_losses() {
     let seed = seed();
     let run = |plugin: bool| {
-        let config = TransportConfig { ecn: false, ..TransportConfig::default() };
+        let config = TransportConfig::default().with_ecn(false);
         let mut network = network_with(&bottleneck(10_000_000, 100), seed, config);
         network.mark_above(Duration::from_millis(40));
         if plugin {

@@ -38,7 +38,7 @@ fn over(links: &[Link]) -> Network {
 
 fn of_config(links: &[Link], config: &TransportConfig) -> Network {
     let links: Vec<&Link> = links.iter().collect();
-    let end = || Beginning::new(TransportConfig { max_paths: links.len(), ..config.clone() });
+    let end = || Beginning::new(config.clone().with_max_paths(links.len()));
     let mut network = Network::over(&links, end(), end(), seed()).unwrap();
     network.connect().unwrap();
     for link in 1..links.len() {
@@ -152,7 +152,7 @@ fn scheduler_lowest_latency_matches_the_native_one() {
     let links = [line(20, 30), line(20, 5)];
     let plugin = tree_plugin("lowest-latency");
     let run = |scheduler, plugin: Option<&Plugin>| {
-        let config = TransportConfig { scheduler, ..TransportConfig::default() };
+        let config = TransportConfig::default().with_scheduler(scheduler);
         let mut network = of_config(&links, &config);
         if let Some(plugin) = plugin {
             attach(&mut network, End::Server, plugin);

@@ -52,8 +52,8 @@ fn runtime_reads_fields_of_streams_and_paths() {
     let hook = plugin.attach(server).unwrap();
     let streams = [0, 1].map(|_| server.open(Direction::Unidirectional).unwrap());
     assert_eq!(streams.map(|id| id.as_varint().get()), [7, 11]);
-    server.write(streams[0], &[1; 5_000]).unwrap();
-    server.write(streams[1], &[2; 700]).unwrap();
+    server.streams().write(streams[0], &[1; 5_000]).unwrap();
+    server.streams().write(streams[1], &[2; 700]).unwrap();
     server.tell_hook(hook, b"").unwrap();
     network.pass(Duration::from_secs(1)).unwrap();
     network.connection(End::Server).unwrap().tell_hook(hook, b"").unwrap();

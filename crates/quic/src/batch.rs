@@ -163,7 +163,12 @@ impl Batch {
                 // As long as nothing but stream data is to be sent, that is all at once.
                 let end = self.last.end();
                 let room = &mut self.buffer[end..(self.last.start + MAX_BATCH).max(end)];
-                let more = connection.poll_transmit_more(now, &sent, room, most - self.last.count);
+                let more = connection.driver().poll_transmit_more(
+                    now,
+                    &sent,
+                    room,
+                    most - self.last.count,
+                );
                 self.last.len += more;
                 self.last.count += more.div_ceil(sent.size);
                 self.ended = !more.is_multiple_of(sent.size);

@@ -342,7 +342,8 @@ impl State {
                     self.wakers.wake(Wait::Paths);
                     self.wakers.wake(Wait::Address);
                 }
-                Event::Confirmed => {}
+                // `Event::Confirmed` needs no action, nor does an event that was added later.
+                _ => {}
             }
         }
     }
@@ -366,6 +367,8 @@ impl State {
             StreamEvent::Stopped(id, code) => {
                 self.wake_writer(id, |stream| stream.stopped = Some(code))
             }
+            // No task waits for an event that was added later.
+            _ => {}
         }
     }
 

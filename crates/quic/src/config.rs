@@ -19,6 +19,7 @@ pub(crate) type Prepare = Arc<dyn Fn(&mut NewConnection<'_>) + Send + Sync>;
 
 /// Reason that no configuration could be made.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// There is no cryptography to use.
     #[error(
@@ -113,6 +114,7 @@ fn owned(protocols: &[&[u8]]) -> Vec<Vec<u8>> {
 
 /// A client's side of connections: TLS, transport, hooks.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct ClientConfig {
     /// TLS: roots, ALPN, certificates; its crypto provider is the connection's.
     ///
@@ -195,15 +197,14 @@ impl ClientConfig {
     }
 
     pub(crate) fn core(&self) -> equic_transport::ClientConfig {
-        equic_transport::ClientConfig {
-            tls: Arc::clone(&self.tls),
-            transport: Arc::clone(&self.transport),
-        }
+        let tls = Arc::clone(&self.tls);
+        equic_transport::ClientConfig::new(tls).with_transport(Arc::clone(&self.transport))
     }
 }
 
 /// A server's side of connections: TLS, transport, hooks.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct ServerConfig {
     /// TLS: certificate, ALPN; its crypto provider is the connection's.
     ///
@@ -276,11 +277,10 @@ impl ServerConfig {
     }
 
     pub(crate) fn core(&self) -> Arc<equic_transport::ServerConfig> {
-        Arc::new(equic_transport::ServerConfig {
-            tls: Arc::clone(&self.tls),
-            transport: Arc::clone(&self.transport),
-            preferred_addresses: self.preferred_addresses,
-        })
+        let config = equic_transport::ServerConfig::new(Arc::clone(&self.tls))
+            .with_transport(Arc::clone(&self.transport))
+            .with_preferred_addresses(self.preferred_addresses);
+        Arc::new(config)
     }
 }
 
@@ -308,6 +308,7 @@ pub trait SocketIdGenerator: Send + Sync {
 
 /// Configuration of an endpoint, given when it is made.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct EndpointConfig {
     /// Connection IDs, tokens, stateless resets, and limits on attempts. Its `ids` are replaced where
     /// there are several sockets, and by `ids`.
@@ -344,6 +345,26 @@ pub struct EndpointConfig {
     /// Bound on the data that waits to be sent in all connections, for applications that ask before
     /// they make it ([`Connection::sendable`](crate::Connection::sendable)).
     pub send_memory: SendMemory,
+}
+
+equic_transport::setters! {
+    EndpointConfig {
+        with_core => core: CoreConfig,
+        with_ids => ids: Option<Arc<dyn SocketIdGenerator>>,
+        with_hide_sockets => hide_sockets: bool,
+        with_receive_offload => receive_offload: bool,
+        with_send_offload => send_offload: bool,
+        #[cfg(feature = "qlog")]
+        with_qlog => qlog: Option<QlogFolder>,
+        #[cfg(feature = "qlog")]
+        with_trace => trace: Option<PacketTrace>,
+        #[cfg(feature = "qlog")]
+        with_subscriber => subscriber: Option<Arc<dyn Subscriber>>,
+        with_give_tokens => give_tokens: bool,
+        with_keep_tokens => keep_tokens: bool,
+        with_heed_unreachable => heed_unreachable: bool,
+        with_send_memory => send_memory: SendMemory,
+    }
 }
 
 impl EndpointConfig {

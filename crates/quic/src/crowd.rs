@@ -8,7 +8,7 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
 
 use equic_transport::Timestamp;
-use equic_transport::congestion::{Share, SharedWindow};
+use equic_transport::driver::{Share, SharedWindow};
 
 use crate::cell::{Cell, State};
 
@@ -132,13 +132,13 @@ impl Crowds {
         }
         let mtu = state.connection.current_mtu();
         let shared = crowd.shared.get_or_insert_with(|| Box::new(Shared::new(mtu)));
-        state.connection.count_in(now, &mut shared.window, &mut state.member.share);
+        state.connection.driver().count_in(now, &mut shared.window, &mut state.member.share);
         let turn = (first || !shared.is_waited_for()) && shared.window.has_room(now);
         if turn {
-            state.connection.take_turn(&shared.window);
+            state.connection.driver().take_turn(&shared.window);
             Turn::Now(usize::try_from(shared.window.turn()).unwrap_or(usize::MAX))
         } else {
-            state.connection.hold_back();
+            state.connection.driver().hold_back();
             Turn::Later
         }
     }
@@ -153,12 +153,12 @@ impl Crowds {
     ) {
         let Some(number) = state.member.crowd else { return };
         let Some(shared) = &mut self.crowds[index(number)].shared else { return };
-        state.connection.count_in(now, &mut shared.window, &mut state.member.share);
-        state.connection.end_turn();
+        state.connection.driver().count_in(now, &mut shared.window, &mut state.member.share);
+        state.connection.driver().end_turn();
         if turn != Turn::Later {
             state.member.bulk = more || state.connection.application_waits();
         }
-        let waits = more || state.connection.is_held_back();
+        let waits = more || state.connection.driver().is_held_back();
         if waits && !std::mem::replace(&mut state.member.waits, true) {
             if !shared.is_waited_for() {
                 self.waiting.push(number);
@@ -243,7 +243,7 @@ impl Crowds {
     /// Takes a connection that is over or has moved out of its crowd.
     fn leave_crowd(&mut self, state: &mut State) {
         let Some(number) = state.member.crowd.take() else { return };
-        state.connection.send_alone();
+        state.connection.driver().send_alone();
         let crowd = &mut self.crowds[index(number)];
         crowd.members -= 1;
         if let Some(shared) = &mut crowd.shared {

@@ -10,6 +10,7 @@ use crate::printable;
 
 /// Reason that a connection is over.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConnectionError {
     /// The peer's application closed the connection.
     #[error("closed by peer: {reason} (code {code:#x})")]
@@ -96,6 +97,10 @@ impl From<CloseReason> for ConnectionError {
             },
             CloseReason::IdleTimeout | CloseReason::NoValidatedPath => ConnectionError::TimedOut,
             CloseReason::StatelessReset => ConnectionError::Reset,
+            other => ConnectionError::Transport {
+                code: TransportErrorCode::INTERNAL_ERROR.0.get(),
+                reason: other.to_string(),
+            },
         }
     }
 }
@@ -104,9 +109,7 @@ impl From<AcceptError> for ConnectionError {
     fn from(error: AcceptError) -> ConnectionError {
         match error {
             AcceptError::NotServing => ConnectionError::EndpointGone,
-            AcceptError::NotGenuine | AcceptError::Start(_) => {
-                ConnectionError::NotAccepted(error.to_string())
-            }
+            error => ConnectionError::NotAccepted(error.to_string()),
         }
     }
 }
@@ -127,6 +130,7 @@ impl From<ConnectionError> for io::Error {
 
 /// Reason that no attempt to connect could be made.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConnectError {
     /// The endpoint is closed, or its task is gone.
     #[error("the endpoint is closed, or its runtime has ended")]
@@ -160,6 +164,7 @@ fn why_invalid(remote: &SocketAddr) -> &'static str {
 /// [`Endpoint::client`](crate::Endpoint::client) and [`Endpoint::server`](crate::Endpoint::server) contains.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot bind {address}: {error}")]
+#[non_exhaustive]
 pub struct BindError {
     /// The address asked for.
     pub address: SocketAddr,
@@ -182,6 +187,7 @@ impl BindError {
 
 /// Reason that nothing more can be read from a stream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReadError {
     /// The peer reset the stream with this error code.
     #[error("stream reset by peer: error {0}")]
@@ -212,6 +218,7 @@ impl From<ReadError> for io::Error {
 
 /// Reason that a stream could not be read to its end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReadToEndError {
     /// See [`ReadError`].
     #[error(transparent)]
@@ -223,6 +230,7 @@ pub enum ReadToEndError {
 
 /// Reason that nothing more can be written to a stream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum WriteError {
     /// The peer asked to stop sending, with this error code.
     #[error("sending stopped by peer: error {0}")]

@@ -138,11 +138,12 @@ pub use send::SendStream;
 pub use socket_ids::HiddenNumber;
 pub use verified::CachingVerifier;
 
+pub use equic_transport::crypto::KeyLimits;
 pub use equic_transport::operation::TellError;
 pub use equic_transport::token::{RetryTokens, RetryVerdict, TokenKey, WallClock};
 pub use equic_transport::{
     AcceptError, ClosePathError, DatagramError, EndpointConfig as CoreConfig, ExportError,
-    HandshakeData, KeyLimits, MigrateError, OpenPathError, PathInfo, PathStats, PathStatus,
+    HandshakeData, MigrateError, OpenPathError, PathInfo, PathStats, PathStatus,
     PreferredAddresses, Scheduler, SettingError, StartError, Stats, StreamConfig, Timestamp,
     TransportConfig, congestion, operation,
 };

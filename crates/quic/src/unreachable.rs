@@ -216,7 +216,7 @@ mod tests {
             .with_root_certificates(rustls::RootCertStore::empty())
             .with_no_client_auth();
         let tls = Arc::new(tls);
-        let client = ClientConfig { tls, transport: Arc::new(TransportConfig::default()) };
+        let client = ClientConfig::new(tls).with_transport(Arc::new(TransportConfig::default()));
         let name = "localhost".try_into().unwrap();
         let (_, mut connection) =
             endpoint.connect(Timestamp::START, &client, name, remote).unwrap();

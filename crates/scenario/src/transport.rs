@@ -6,7 +6,7 @@ use std::sync::Arc;
 use equic_tcp::Classic;
 use equic_transport::Scheduler as Ours;
 use equic_transport::TransportConfig;
-use equic_transport::congestion::{Algorithm, ControllerFactory, GoogleQuic};
+use equic_transport::congestion::{Algorithm, GoogleQuic, TcpControllerFactory};
 
 use crate::build::Place;
 use crate::model::{Controller, Flow, Scheduler};
@@ -17,8 +17,8 @@ use crate::model::{Controller, Flow, Scheduler};
 pub(crate) const SEND_BUFFER: u64 = 256 << 10;
 
 impl Controller {
-    /// Returns a factory that creates controllers of this kind.
-    pub fn factory(self) -> Arc<dyn ControllerFactory> {
+    /// Returns a factory that creates controllers of this kind, for QUIC and for TCP.
+    pub fn factory(self) -> Arc<dyn TcpControllerFactory> {
         match self {
             Controller::NewReno => Arc::new(Algorithm::NewReno),
             Controller::Cubic => Arc::new(Algorithm::Cubic),
@@ -39,23 +39,21 @@ impl Place {
         let options = &flow.quic;
         let mtu = options.mtu.unwrap_or(self.datagram);
         let window = self.window_of(flow);
-        let mut config = TransportConfig {
-            congestion: flow.controller.factory(),
-            initial_window: options.initial_window,
-            max_mtu: mtu,
-            mtu_discovery: options.mtu_discovery,
-            ecn: options.ecn,
-            ack_frequency: options.ack_frequency,
-            max_idle_timeout: options.idle_timeout,
-            max_paths: options.paths,
-            scheduler: match options.scheduler {
+        let mut config = TransportConfig::default()
+            .with_congestion(flow.controller.factory())
+            .with_initial_window(options.initial_window)
+            .with_max_mtu(mtu)
+            .with_mtu_discovery(options.mtu_discovery)
+            .with_ecn(options.ecn)
+            .with_ack_frequency(options.ack_frequency)
+            .with_max_idle_timeout(options.idle_timeout)
+            .with_max_paths(options.paths)
+            .with_scheduler(match options.scheduler {
                 Scheduler::LowestRtt => Ours::LowestRtt,
                 Scheduler::RoundRobin => Ours::RoundRobin,
                 Scheduler::Redundant => Ours::Redundant,
                 Scheduler::Backup => Ours::Backup,
-            },
-            ..TransportConfig::default()
-        };
+            });
         if !options.mtu_discovery {
             config.initial_mtu = mtu;
         }

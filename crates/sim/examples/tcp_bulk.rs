@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use equic_sim::tcp::{Algorithm, Classic, ControllerFactory, TcpBulk, TcpBulkReceiver, bulk};
+use equic_sim::tcp::{Algorithm, Classic, TcpBulk, TcpBulkReceiver, TcpControllerFactory, bulk};
 use equic_sim::{Direction, Limit, Queue, Simulation, Time, simple};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// computing time per run.
 fn study(
     transfer: &TcpBulk,
-    congestion: impl ControllerFactory + Copy + std::fmt::Display + 'static,
+    congestion: impl TcpControllerFactory + Copy + std::fmt::Display + 'static,
     seeds: u64,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let transfer = transfer.clone().congestion(congestion);

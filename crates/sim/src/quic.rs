@@ -377,7 +377,7 @@ impl BulkSender {
         }
         while self.written < self.bytes {
             let chunk = payload::between(self.written, self.bytes);
-            match connection.write(stream, chunk) {
+            match connection.streams().write(stream, chunk) {
                 Ok(count) if count > 0 => self.written += count as u64,
                 // The connection has no room now, or is closed. The receiver reports a closed
                 // connection.
@@ -460,7 +460,7 @@ impl BulkReceiver {
         let Some(stream) = self.stream.filter(|_| self.outcome.completed.is_none()) else { return };
         let mut buffer = [0; READ];
         loop {
-            match connection.read(stream, &mut buffer) {
+            match connection.streams().read(stream, &mut buffer) {
                 Ok(ReadOutcome::Bytes(count)) => {
                     let end = self.outcome.bytes + count as u64;
                     if payload::between(self.outcome.bytes, end) != &buffer[..count] {

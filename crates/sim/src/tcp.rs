@@ -23,7 +23,7 @@ use channel::{Frames, TcpChannel};
 pub use crate::app::Party;
 pub use crate::transfer::{BulkIds, Outcome, SenderState};
 pub use equic_tcp::{
-    Algorithm, Classic, ControllerFactory, Stats, TcpConfig, TlsConfig, TlsVersion,
+    Algorithm, Classic, Stats, TcpConfig, TcpControllerFactory, TlsConfig, TlsVersion,
 };
 
 /// Length of a TCP header without options, in bytes.
@@ -51,7 +51,7 @@ impl TcpBulk {
 
     /// Sets the congestion controller: an [`Algorithm`] or a custom controller.
     #[must_use]
-    pub fn congestion(mut self, factory: impl ControllerFactory + 'static) -> TcpBulk {
+    pub fn congestion(mut self, factory: impl TcpControllerFactory + 'static) -> TcpBulk {
         self.config = self.config.congestion(factory);
         self
     }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use equic_transport::congestion::{Algorithm, ControllerFactory};
+use equic_transport::congestion::{Algorithm, TcpControllerFactory};
 
 /// Configuration of one end of a TCP connection. The defaults are those of Linux.
 #[derive(Debug, Clone)]
 pub struct TcpConfig {
     /// Congestion control. The default is CUBIC with HyStart++ (RFC 9406). Linux uses the original
     /// HyStart.
-    pub congestion: Arc<dyn ControllerFactory>,
+    pub congestion: Arc<dyn TcpControllerFactory>,
     /// Maximum segment size to announce, in bytes (RFC 9293 s.3.7.1). It is the MTU minus the
     /// headers of IP and TCP without options. Options reduce the payload (RFC 6691): with 1,460
     /// bytes and timestamps, a segment carries 1,448 bytes of payload.
@@ -94,7 +94,7 @@ impl TcpConfig {
     /// Sets the congestion controller: an [`Algorithm`], a [`Classic`](crate::Classic) one or a
     /// custom one.
     #[must_use]
-    pub fn congestion(mut self, factory: impl ControllerFactory + 'static) -> TcpConfig {
+    pub fn congestion(mut self, factory: impl TcpControllerFactory + 'static) -> TcpConfig {
         self.congestion = Arc::new(factory);
         self
     }

@@ -37,4 +37,4 @@ pub use tls::{Session, TlsConfig, TlsVersion};
 /// timestamp.
 #[doc(no_inline)]
 pub use equic_transport::Timestamp;
-pub use equic_transport::congestion::{Algorithm, ControllerFactory};
+pub use equic_transport::congestion::{Algorithm, TcpController, TcpControllerFactory};

@@ -187,8 +187,8 @@ fn configs() -> (ClientConfig, ServerConfig) {
         .expect("the key matches the certificate");
     let transport = Arc::new(TransportConfig::default());
     (
-        ClientConfig { tls: Arc::new(client), transport: transport.clone() },
-        ServerConfig { tls: Arc::new(server), transport, preferred_addresses: None },
+        ClientConfig::new(Arc::new(client)).with_transport(transport.clone()),
+        ServerConfig::new(Arc::new(server)).with_transport(transport),
     )
 }
 
@@ -293,13 +293,13 @@ impl Pair {
         let mut buffer = [0; 65536];
         while read < BYTES {
             let left = usize::try_from(BYTES - written).unwrap_or(usize::MAX).min(chunk.len());
-            written += pair.client.write(id, &chunk[..left]).unwrap_or(0) as u64;
+            written += pair.client.streams().write(id, &chunk[..left]).unwrap_or(0) as u64;
             let moved = pair.exchange();
             let Some(server) = &mut pair.server else { continue };
             incoming = incoming.or_else(|| server.accept(Direction::Unidirectional));
             let before = read;
             while let Some(Ok(ReadOutcome::Bytes(count))) =
-                incoming.map(|id| server.read(id, &mut buffer))
+                incoming.map(|id| server.streams().read(id, &mut buffer))
             {
                 read += count as u64;
             }

@@ -243,7 +243,7 @@ impl End {
 fn read(connection: &mut Connection, id: StreamId) -> bool {
     let mut buffer = [0; 16];
     loop {
-        match connection.read(id, &mut buffer) {
+        match connection.streams().read(id, &mut buffer) {
             Ok(ReadOutcome::Bytes(_)) => {}
             Ok(ReadOutcome::Finished) => return true,
             _ => return false,
@@ -304,7 +304,7 @@ fn client_turn(pair: &mut Pair) -> Outcome<()> {
             Some(id) => client.done = read(connection, id),
             None => {
                 let id = connection.open(Direction::Bidirectional).ok_or("no stream")?;
-                connection.write(id, b"?")?;
+                connection.streams().write(id, b"?")?;
                 connection.streams().finish(id)?;
                 client.stream = Some(id);
             }
@@ -327,7 +327,7 @@ fn server_turn(pair: &mut Pair) -> Outcome<()> {
         if let Some(id) = server.stream
             && read(connection, id)
         {
-            connection.write(id, b"!")?;
+            connection.streams().write(id, b"!")?;
             connection.streams().finish(id)?;
             server.done = true;
         }
@@ -439,8 +439,8 @@ fn configs(
     client.alpn_protocols = vec![b"bench".to_vec()];
     server.alpn_protocols = vec![b"bench".to_vec()];
     let transport = Arc::default();
-    let client = ClientConfig { tls: Arc::new(client), transport: Arc::clone(&transport) };
-    let server = ServerConfig { tls: Arc::new(server), transport, preferred_addresses: None };
+    let client = ClientConfig::new(Arc::new(client)).with_transport(Arc::clone(&transport));
+    let server = ServerConfig::new(Arc::new(server)).with_transport(transport);
     Ok((client, server))
 }
 

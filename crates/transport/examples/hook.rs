@@ -49,7 +49,7 @@ pub(crate) fn acknowledgements(hook: Option<Box<dyn Hook>>) -> Result<u64, Box<d
     }
     let before = pair.server().stats().acks_sent;
     let id = pair.client().open(Direction::Unidirectional).ok_or("no stream is allowed")?;
-    pair.client().write(id, &[7; 100_000])?;
+    pair.client().streams().write(id, &[7; 100_000])?;
     pair.client().streams().finish(id)?;
     let incoming = pair.wait(|pair| pair.server().accept(Direction::Unidirectional))?;
     let read = pair.read_to_end(in_memory::Pair::server, incoming)?;

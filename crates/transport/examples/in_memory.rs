@@ -26,12 +26,12 @@ const DELAY: Duration = Duration::from_millis(1);
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let mut pair = Pair::connect()?;
     let question = pair.client().open(Direction::Bidirectional).ok_or("no stream is allowed")?;
-    pair.client().write(question, b"How are you?")?;
+    pair.client().streams().write(question, b"How are you?")?;
     pair.client().streams().finish(question)?;
 
     let asked = pair.wait(|pair| pair.server().accept(Direction::Bidirectional))?;
     let heard = pair.read_to_end(Pair::server, asked)?;
-    pair.server().write(asked, &heard.to_ascii_uppercase())?;
+    pair.server().streams().write(asked, &heard.to_ascii_uppercase())?;
     pair.server().streams().finish(asked)?;
 
     let answer = pair.read_to_end(Pair::client, question)?;
@@ -146,7 +146,7 @@ impl Pair {
         self.wait(|pair| {
             let mut buffer = [0; 4096];
             loop {
-                match end(pair).read(id, &mut buffer) {
+                match end(pair).streams().read(id, &mut buffer) {
                     Ok(ReadOutcome::Bytes(count)) => read.extend_from_slice(&buffer[..count]),
                     Ok(ReadOutcome::Blocked) => return None,
                     Ok(ReadOutcome::Finished) => return Some(Ok(())),
@@ -208,7 +208,7 @@ fn configs(
         .with_no_client_auth()
         .with_single_cert(vec![certificate], key)?;
     let transport = Arc::default();
-    let client = ClientConfig { tls: Arc::new(client), transport: Arc::clone(&transport) };
-    let server = ServerConfig { tls: Arc::new(server), transport, preferred_addresses: None };
+    let client = ClientConfig::new(Arc::new(client)).with_transport(Arc::clone(&transport));
+    let server = ServerConfig::new(Arc::new(server)).with_transport(transport);
     Ok((client, server))
 }

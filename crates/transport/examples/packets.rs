@@ -58,7 +58,7 @@ fn main() -> Outcome<()> {
     let scheduler = if in_turn { Scheduler::RoundRobin } else { Scheduler::default() };
     let mut pair = Pair::connect(
         null,
-        TransportConfig { max_paths, scheduler, ..TransportConfig::default() },
+        TransportConfig::default().with_max_paths(max_paths).with_scheduler(scheduler),
     )?;
     for path in 1..paths {
         pair.open(path)?;
@@ -147,7 +147,8 @@ impl End {
             at += sent.size;
             batch.sent.push(sent);
             let most = BATCH - batch.sent.len();
-            let more = connection.poll_transmit_more(now, &sent, &mut batch.bytes[at..], most);
+            let more =
+                connection.driver().poll_transmit_more(now, &sent, &mut batch.bytes[at..], most);
             let whole = (0..more / sent.size).map(|_| sent.size);
             let sizes = whole.chain(Some(more % sent.size).filter(|last| *last > 0));
             batch.sent.extend(sizes.map(|size| Transmit { size, ..sent }));
@@ -176,7 +177,7 @@ fn send_turn(pair: &mut Pair, id: StreamId, data: &[u8]) -> Outcome<usize> {
     pair.client.take(pair.now, pair.server.address, &mut pair.down)?;
     let connection = pair.client.connection()?;
     while connection.poll_event().is_some() {}
-    let written = connection.write(id, data).unwrap_or(0);
+    let written = connection.streams().write(id, data).unwrap_or(0);
     pair.client.fill(pair.now, &mut pair.up);
     Ok(written)
 }
@@ -190,7 +191,9 @@ fn receive_turn(pair: &mut Pair, id: &mut Option<StreamId>, buffer: &mut [u8]) -
     while connection.poll_event().is_some() {}
     *id = id.or_else(|| connection.accept(Direction::Unidirectional));
     let mut read = 0;
-    while let Some(Ok(ReadOutcome::Bytes(count))) = id.map(|id| connection.read(id, buffer)) {
+    while let Some(Ok(ReadOutcome::Bytes(count))) =
+        id.map(|id| connection.streams().read(id, buffer))
+    {
         read += count;
     }
     pair.server.fill(pair.now, &mut pair.down);
@@ -303,7 +306,7 @@ fn configs(
         .with_no_client_auth()
         .with_single_cert(vec![certificate], key)?;
     let transport = Arc::new(transport);
-    let client = ClientConfig { tls: Arc::new(client), transport: Arc::clone(&transport) };
-    let server = ServerConfig { tls: Arc::new(server), transport, preferred_addresses: None };
+    let client = ClientConfig::new(Arc::new(client)).with_transport(Arc::clone(&transport));
+    let server = ServerConfig::new(Arc::new(server)).with_transport(transport);
     Ok((client, server))
 }

@@ -1,16 +1,17 @@
 //! QUIC (RFC 9000, 9001, 9002) without I/O: the caller supplies datagrams and the time, and sends
 //! the datagrams that the transport returns.
 //!
-//! The crate uses no clock, thread, socket, global variable or system random number generator. The
-//! same calls always give the same results. The tests and the simulator depend on this. (The only
-//! thread-local variable is that of [`OpenTo`], and is empty between calls.) For QUIC over UDP and
-//! tokio use `equic-quic`, which is built on this crate.
+//! The crate uses no clock, thread, socket, global or thread-local variable, or system random number generator. The
+//! same calls always give the same results. The tests and the simulator depend on this. For QUIC over
+//! UDP and tokio use `equic-quic`, which is built on this crate.
 //!
 //! * [`Connection`] is one end of a connection. Its documentation describes the order of calls.
 //! * [`Endpoint`] finds the connection of a datagram if several connections share a socket, and
 //!   accepts new connections.
 //! * [`ClientConfig`] and [`ServerConfig`] contain the TLS configuration of rustls, with a crypto
 //!   provider of your choice, and a [`TransportConfig`].
+//! * [`crypto`] has the trait for keys that can decrypt packets into another buffer.
+//! * [`driver`] has methods of a connection that only event loops need.
 //! * [`operation`] has the hooks that can observe or replace each decision and action of a
 //!   connection.
 //! * [`congestion`] has congestion controllers, and the trait for your own.
@@ -20,11 +21,11 @@
 //! `examples/hook.rs` has a hook.
 //!
 //! ```no_run
-//! # use std::{error::Error, net::UdpSocket, sync::Arc, time::Instant};
+//! # use std::{error::Error, net::UdpSocket, time::Instant};
 //! use equic_transport::{DatagramMeta, ClientConfig, Connection, EcnCodepoint, Event, Timestamp};
 //!
 //! # fn run(tls: rustls::ClientConfig, socket: UdpSocket, seed: [u8; 32]) -> Result<(), Box<dyn Error>> {
-//! let config = ClientConfig { tls: Arc::new(tls), transport: Arc::default() };
+//! let config = ClientConfig::new(tls);
 //! let (start, server) = (Instant::now(), "192.0.2.1:443".parse()?);
 //! let now = || Timestamp::START + start.elapsed();
 //! let name = "example.org".try_into()?;
@@ -45,7 +46,7 @@
 //!     }
 //!     while let Some(event) = connection.poll_event() {
 //!         if event == Event::Connected {
-//!             // Open streams: `connection.open(..)`, `connection.write(..)`.
+//!             // Open streams: `connection.open(..)`, `connection.streams().write(..)`.
 //!         }
 //!     }
 //! }
@@ -63,7 +64,7 @@
 mod cid;
 pub mod congestion;
 mod connection;
-mod crypto;
+pub mod crypto;
 mod endpoint;
 mod lazy;
 #[cfg(feature = "null-crypto")]
@@ -76,6 +77,7 @@ pub mod qlog;
 mod ranges;
 mod received;
 mod recovery;
+mod setters;
 mod stream;
 #[cfg(test)]
 mod testing;
@@ -85,13 +87,13 @@ mod violation;
 mod wall;
 
 pub use cid::{ConnectionIdGenerator, EndpointEvent, RandomIds};
+pub use connection::driver;
 pub use connection::{
     ClientConfig, ClosePathError, CloseReason, Connection, ConnectionError, DatagramError,
     DatagramMeta, Event, ExportError, HandshakeData, MigrateError, OpenPathError, PathInfo,
     PathStats, PathStatus, PreferredAddresses, Scheduler, ServerConfig, SettingError, StartError,
     Stats, Transmit, TransportConfig,
 };
-pub use crypto::{KeyLimits, OpenTo};
 pub use endpoint::{AcceptError, Endpoint, EndpointConfig, Handle, Incoming, Received};
 pub use received::EcnCodepoint;
 pub use stream::{

@@ -158,14 +158,15 @@ struct Exchange {
 impl Exchange {
     fn advance(&mut self, connection: &mut Connection) {
         if self.written < self.data.len() {
-            self.written += connection.write(self.id, &self.data[self.written..]).unwrap_or(0);
+            self.written +=
+                connection.streams().write(self.id, &self.data[self.written..]).unwrap_or(0);
             if self.written == self.data.len() {
                 connection.streams().finish(self.id).unwrap();
             }
         }
         let mut buffer = vec![0; 65_536];
         while !self.ended {
-            match connection.read(self.id, &mut buffer) {
+            match connection.streams().read(self.id, &mut buffer) {
                 Ok(ReadOutcome::Bytes(count)) => self.back.extend_from_slice(&buffer[..count]),
                 Ok(ReadOutcome::Finished) => self.ended = true,
                 _ => break,
@@ -182,10 +183,8 @@ fn from(remote: SocketAddr) -> DatagramMeta {
 fn interop_our_client_with_quinns_server() {
     let identity = identity();
     let remote = quinn_server(&identity);
-    let config = ClientConfig {
-        tls: Arc::new(client_tls(&identity)),
-        transport: Arc::new(TransportConfig { ecn: false, ..TransportConfig::default() }),
-    };
+    let config = ClientConfig::new(Arc::new(client_tls(&identity)))
+        .with_transport(Arc::new(TransportConfig::default().with_ecn(false)));
     let name = ServerName::try_from("equic.test").unwrap();
     let connection = Connection::connect(Timestamp::START, &config, name, remote, [7; 32]).unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -221,10 +220,10 @@ fn interop_our_client_with_quinns_server() {
 fn key_update_in_time_with_quinns_server() {
     let identity = identity();
     let remote = quinn_server(&identity);
-    let mut transport = TransportConfig { ecn: false, ..TransportConfig::default() };
+    let mut transport = TransportConfig::default().with_ecn(false);
     transport.key_limits.packets_per_key = 10_000;
     let config =
-        ClientConfig { tls: Arc::new(client_tls(&identity)), transport: Arc::new(transport) };
+        ClientConfig::new(Arc::new(client_tls(&identity))).with_transport(Arc::new(transport));
     let name = ServerName::try_from("equic.test").unwrap();
     let connection = Connection::connect(Timestamp::START, &config, name, remote, [8; 32]).unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -297,11 +296,8 @@ fn interop_quinns_client_with_our_server() {
     let Some(Ok(Packet::Long(initial))) = packets.next() else {
         panic!("the client sent no Initial packet")
     };
-    let config = ServerConfig {
-        tls: Arc::new(server_tls(&identity)),
-        transport: Arc::new(TransportConfig { ecn: false, ..TransportConfig::default() }),
-        preferred_addresses: None,
-    };
+    let config = ServerConfig::new(Arc::new(server_tls(&identity)))
+        .with_transport(Arc::new(TransportConfig::default().with_ecn(false)));
     let (version, original, scid) = (initial.version(), initial.dcid(), initial.scid());
     let start = Timestamp::START;
     let mut connection =
@@ -317,13 +313,13 @@ fn interop_quinns_client_with_our_server() {
         let mut buffer = vec![0; 65_536];
         for (id, pending, ended, finished) in streams.iter_mut().filter(|stream| !stream.3) {
             while !*ended && pending.len() < 1 << 20 {
-                match connection.read(*id, &mut buffer) {
+                match connection.streams().read(*id, &mut buffer) {
                     Ok(ReadOutcome::Bytes(count)) => pending.extend_from_slice(&buffer[..count]),
                     Ok(ReadOutcome::Finished) => *ended = true,
                     _ => break,
                 }
             }
-            let count = connection.write(*id, pending).unwrap_or(0);
+            let count = connection.streams().write(*id, pending).unwrap_or(0);
             pending.drain(..count);
             if *ended && pending.is_empty() {
                 *finished = connection.streams().finish(*id).is_ok();

@@ -164,7 +164,7 @@ impl Args {
 
 fn idle_timeout(text: &str) -> Result<Duration, String> {
     let timeout = parse_duration(text).map_err(|error| error.to_string())?;
-    let transport = TransportConfig { max_idle_timeout: timeout, ..TransportConfig::default() };
+    let transport = TransportConfig::default().with_max_idle_timeout(timeout);
     transport.validate().map_err(|error| format!("allowed is {}", error.range))?;
     Ok(timeout)
 }

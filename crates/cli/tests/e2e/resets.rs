@@ -44,7 +44,7 @@ fn ours(
 ) -> (equic_quic::Endpoint, equic_quic::Connection) {
     host.run(async move {
         let never = Duration::from_secs(24 * 3_600);
-        let transport = TransportConfig { max_idle_timeout: never, ..TransportConfig::default() };
+        let transport = TransportConfig::default().with_max_idle_timeout(never);
         let config = equic_quic::ClientConfig::new(tls).with_transport(transport);
         let mut settings = equic_quic::EndpointConfig::with_default_provider().expect("a provider");
         // On a veth interface, two probes that are sent in one batch stay one packet. In generic

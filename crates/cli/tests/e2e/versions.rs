@@ -121,7 +121,7 @@ fn version_negotiation_leads_to_an_offered_version() {
         let (server, tls) = (stage.target(address), tls(roots.clone()));
         let version = host.run(async move {
             // The client's first packets have a reserved version (RFC 9000 s.6.3).
-            let transport = TransportConfig { first_unknown: true, ..TransportConfig::default() };
+            let transport = TransportConfig::default().with_first_unknown(true);
             let config = equic_quic::ClientConfig::new(tls).with_transport(transport);
             let endpoint = equic_quic::Endpoint::client(SocketAddr::new(address, 0));
             let endpoint = endpoint.expect("an endpoint");

@@ -218,7 +218,7 @@ fn poll_qpack(
                 return Err(Broken::Connection(error));
             }
             // Unreachable: this end does not stop the stream, and a server sends no early data.
-            Poll::Ready(Err(ReadError::Closed | ReadError::EarlyDataRejected)) => return Ok(()),
+            Poll::Ready(Err(_)) => return Ok(()),
         }
     }
     cx.waker().wake_by_ref();

@@ -68,9 +68,7 @@ fn read_error(error: ReadError) -> StreamErrorIncoming {
     match error {
         ReadError::Reset(error_code) => StreamErrorIncoming::StreamTerminated { error_code },
         ReadError::Connection(error) => of_connection(error),
-        ReadError::Closed | ReadError::EarlyDataRejected => {
-            StreamErrorIncoming::Unknown(Box::new(error))
-        }
+        error => StreamErrorIncoming::Unknown(Box::new(error)),
     }
 }
 
@@ -78,9 +76,7 @@ fn write_error(error: WriteError) -> StreamErrorIncoming {
     match error {
         WriteError::Stopped(error_code) => StreamErrorIncoming::StreamTerminated { error_code },
         WriteError::Connection(error) => of_connection(error),
-        WriteError::Closed | WriteError::EarlyDataRejected => {
-            StreamErrorIncoming::Unknown(Box::new(error))
-        }
+        error => StreamErrorIncoming::Unknown(Box::new(error)),
     }
 }
 

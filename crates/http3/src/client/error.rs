@@ -231,10 +231,6 @@ fn of_connection(error: &ConnectionError) -> Failure {
         }
         ConnectionError::Transport { .. } => Failure::Error("protocol"),
         ConnectionError::Reset => Failure::Error("reset"),
-        ConnectionError::ConnectionClosed { .. }
-        | ConnectionError::ApplicationClosed { .. }
-        | ConnectionError::NotAccepted(_)
-        | ConnectionError::LocallyClosed
-        | ConnectionError::EndpointGone => Failure::Error("closed"),
+        _ => Failure::Error("closed"),
     }
 }

@@ -136,23 +136,17 @@ impl Prepared {
     /// # Errors
     /// Fails if a CA file cannot be read, or if a setting is out of range.
     pub fn new(config: &ClientConfig) -> Result<Self, ClientError> {
-        let mut transport = TransportConfig {
-            max_idle_timeout: config.idle_timeout,
-            keep_alive: config.keep_alive.unwrap_or(Duration::ZERO),
-            congestion: Arc::new(config.congestion),
-            streams: StreamConfig {
-                // RFC 9114 s.6.1 #3
-                max_streams_bidi: 0,
-                max_streams_uni: 8,
-                ..StreamConfig::default()
-            },
+        let mut transport = TransportConfig::default()
+            .with_max_idle_timeout(config.idle_timeout)
+            .with_keep_alive(config.keep_alive.unwrap_or(Duration::ZERO))
+            .with_congestion(Arc::new(config.congestion))
+            // RFC 9114 s.6.1 #3
+            .with_streams(StreamConfig::default().with_max_streams_bidi(0).with_max_streams_uni(8))
             // HTTP/3 without extensions uses no DATAGRAM frames.
-            datagram_receive_buffer: 0,
-            sessions_v2: config.early_data.then(Resumption::default),
-            max_paths: config.max_paths,
-            scheduler: config.scheduler,
-            ..TransportConfig::default()
-        };
+            .with_datagram_receive_buffer(0)
+            .with_sessions_v2(config.early_data.then(Resumption::default))
+            .with_max_paths(config.max_paths)
+            .with_scheduler(config.scheduler);
         if config.upgrade_to_v2 {
             transport.versions = vec![KnownVersion::V2, KnownVersion::V1];
             transport.first_version = Some(KnownVersion::V1);

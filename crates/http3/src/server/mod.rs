@@ -163,12 +163,10 @@ impl Server {
         if let Some(log) = &config.key_log {
             server_tls.key_log = Arc::new(log.clone());
         }
-        let mut transport = TransportConfig {
-            congestion: Arc::new(config.congestion),
-            max_paths: config.max_paths,
-            scheduler: config.scheduler,
-            ..transport(&config.limits)
-        };
+        let mut transport = transport(&config.limits)
+            .with_congestion(Arc::new(config.congestion))
+            .with_max_paths(config.max_paths)
+            .with_scheduler(config.scheduler);
         let streams = &mut transport.streams;
         streams.send_buffer = send_buffer(&config);
         streams.connection_send_buffer = streams.connection_send_buffer.max(streams.send_buffer);
@@ -195,13 +193,11 @@ impl Server {
         let receive_buffer = SockRef::from(&sockets[0]).recv_buffer_size().map_err(bind_error)?;
         let address = sockets[0].local_addr().map_err(bind_error)?;
         let send_memory = SendMemory::new(config.limits.send_memory);
-        let mut settings = quic::EndpointConfig {
-            qlog: config.qlog,
-            send_memory: send_memory.clone(),
-            ids: config.ids,
-            hide_sockets: config.hide_sockets,
-            ..tls::endpoint()?
-        };
+        let mut settings = tls::endpoint()?
+            .with_qlog(config.qlog)
+            .with_send_memory(send_memory.clone())
+            .with_ids(config.ids)
+            .with_hide_sockets(config.hide_sockets);
         settings.core.retry_tokens = config.retry_tokens;
         settings.core.reset_key = config.reset_key;
         let endpoint = Endpoint::new(settings, Some(quic), sockets).map_err(bind_error)?;
@@ -266,25 +262,23 @@ impl Server {
 /// Returns the transport parameters of a server (RFC 9000 s.18.2).
 // RFC 9114 s.6.2 #1 #2
 fn transport(limits: &Limits) -> TransportConfig {
-    TransportConfig {
-        max_idle_timeout: limits.idle_timeout,
-        streams: StreamConfig {
-            max_streams_bidi: limits.max_concurrent_streams.into(),
-            // These are the control stream, the two QPACK streams (RFC 9114 s.6.2), and some
-            // streams of reserved types, which clients may open as grease.
-            max_streams_uni: 8,
-            stream_window: 64 * 1024,
-            max_stream_window: 64 * 1024,
-            connection_window: 256 * 1024,
-            max_connection_window: 256 * 1024,
-            send_buffer: limits.send_window,
-            max_send_buffer: limits.connection_send_window,
-            connection_send_buffer: limits.connection_send_window,
-        },
+    let streams = StreamConfig::default()
+        .with_max_streams_bidi(limits.max_concurrent_streams.into())
+        // These are the control stream, the two QPACK streams (RFC 9114 s.6.2), and some streams of
+        // reserved types, which clients may open as grease.
+        .with_max_streams_uni(8)
+        .with_stream_window(64 * 1024)
+        .with_max_stream_window(64 * 1024)
+        .with_connection_window(256 * 1024)
+        .with_max_connection_window(256 * 1024)
+        .with_send_buffer(limits.send_window)
+        .with_max_send_buffer(limits.connection_send_window)
+        .with_connection_send_buffer(limits.connection_send_window);
+    TransportConfig::default()
+        .with_max_idle_timeout(limits.idle_timeout)
+        .with_streams(streams)
         // HTTP/3 without extensions uses no DATAGRAM frames.
-        datagram_receive_buffer: 0,
-        ..TransportConfig::default()
-    }
+        .with_datagram_receive_buffer(0)
 }
 
 /// Renames a setting of the transport to its name in [`ServerConfig`].

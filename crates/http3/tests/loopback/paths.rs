@@ -88,7 +88,7 @@ async fn path_cost_is_read_by_plugins() {
 fn raw_server() -> (Endpoint, SocketAddr) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let transport = TransportConfig { max_paths: 2, ..TransportConfig::default() };
+    let transport = TransportConfig::default().with_max_paths(2);
     let config = equic_quic::ServerConfig::with_single_cert(vec![made.cert.der().clone()], key);
     let config = config.unwrap().with_alpn(&[b"h3"]).with_transport(transport);
     let sockets = Endpoint::bind(loopback(), 1, None).unwrap();

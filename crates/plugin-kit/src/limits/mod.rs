@@ -197,7 +197,7 @@ fn block(pair: &mut Pair) -> Result<(), TrialError> {
     let client = client.ok_or_else(|| TrialError::of("there is no connection"))?;
     for _ in 0..BLOCKED {
         let Some(stream) = client.open(Direction::Bidirectional) else { break };
-        client.write(stream, &[0; 100]).map_err(TrialError::of)?;
+        client.streams().write(stream, &[0; 100]).map_err(TrialError::of)?;
     }
     Ok(())
 }

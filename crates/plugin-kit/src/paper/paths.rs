@@ -34,7 +34,7 @@ fn two(
     seed: u64,
     prepare: impl FnOnce(&mut Network) -> Result<(), TrialError>,
 ) -> Result<Pair, TrialError> {
-    let mut transport = TransportConfig { max_paths: 2, ..transport };
+    let mut transport = transport.with_max_paths(2);
     let streams = &mut transport.streams;
     streams.max_stream_window = WINDOW;
     streams.max_connection_window = WINDOW;
@@ -109,8 +109,7 @@ pub fn asymmetric(
     seed: u64,
 ) -> Result<(Duration, [u64; 2]), TrialError> {
     let link = Link { delay: path.rtt / 2, ..Link::default() };
-    let transport =
-        TransportConfig { ack_frequency: path.ack_frequency, ..TransportConfig::default() };
+    let transport = TransportConfig::default().with_ack_frequency(path.ack_frequency);
     let mut pair = two(&[&link, &link], transport, seed, |network| {
         for (at, (down, up)) in path.down.into_iter().zip(path.up).enumerate() {
             let queue = |time| Queue::Time(Duration::from_millis(time));
@@ -234,7 +233,7 @@ impl Endless {
             self.stream = self.stream.or_else(|| server.open(Direction::Unidirectional));
             if let Some(stream) = self.stream {
                 loop {
-                    match server.write(stream, &buffer) {
+                    match server.streams().write(stream, &buffer) {
                         Ok(count) if count > 0 => {}
                         Ok(_) | Err(StreamError::Write(WriteError::Blocked)) => break,
                         Err(error) => return Err(error),
@@ -245,7 +244,7 @@ impl Endless {
         if let Some(client) = network.connection(End::Client) {
             self.incoming = self.incoming.or_else(|| client.accept(Direction::Unidirectional));
             if let Some(stream) = self.incoming {
-                while let ReadOutcome::Bytes(_) = client.read(stream, &mut buffer)? {}
+                while let ReadOutcome::Bytes(_) = client.streams().read(stream, &mut buffer)? {}
             }
         }
         Ok(())

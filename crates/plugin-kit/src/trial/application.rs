@@ -74,7 +74,7 @@ impl Flow {
         while self.written < self.bytes {
             let until = self.bytes.min(self.written + 4096);
             let piece: Vec<u8> = (self.written..until).map(byte).collect();
-            match server.write(self.stream, &piece) {
+            match server.streams().write(self.stream, &piece) {
                 Ok(count) => self.written += count as u64,
                 Err(StreamError::Write(WriteError::Blocked)) => return Ok(()),
                 Err(error) => return Err(error),
@@ -89,7 +89,7 @@ impl Flow {
     fn read(&mut self, client: &mut Connection, now: Duration) -> Result<(), StreamError> {
         let mut buffer = [0; 4096];
         loop {
-            match client.read(self.stream, &mut buffer)? {
+            match client.streams().read(self.stream, &mut buffer)? {
                 ReadOutcome::Bytes(count) => {
                     let sent = (self.read..).map(byte);
                     self.intact &= buffer[..count].iter().copied().eq(sent.take(count));
@@ -164,7 +164,8 @@ pub(super) fn nagle(setup: &Setup) -> Result<Run, TrialError> {
         let server = end(&mut network, End::Server)?;
         if tick < 1_000 {
             let piece: Vec<u8> = (flow.bytes..flow.bytes + 20).map(byte).collect();
-            flow.bytes += server.write(flow.stream, &piece).map_err(TrialError::of)? as u64;
+            flow.bytes +=
+                server.streams().write(flow.stream, &piece).map_err(TrialError::of)? as u64;
         } else if tick == 1_000 {
             server.streams().finish(flow.stream).map_err(TrialError::of)?;
         }
@@ -246,7 +247,7 @@ pub(super) fn messages(setup: &Setup) -> Result<Run, TrialError> {
                     told.map_err(TrialError::of)?;
                 }
                 None => {
-                    server.write(stream, &message).map_err(TrialError::of)?;
+                    server.streams().write(stream, &message).map_err(TrialError::of)?;
                 }
             }
         }
@@ -260,7 +261,7 @@ pub(super) fn messages(setup: &Setup) -> Result<Run, TrialError> {
         let mut buffer = [0; 4096];
         while let Some(stream) = incoming
             && let ReadOutcome::Bytes(count) =
-                client.read(stream, &mut buffer).map_err(TrialError::of)?
+                client.streams().read(stream, &mut buffer).map_err(TrialError::of)?
         {
             part.extend_from_slice(&buffer[..count]);
         }

@@ -46,9 +46,9 @@ pub fn bulk(
     bytes: u64,
 ) -> Result<Duration, TrialError> {
     let congestion = Arc::new(source.counterpart(plugin.is_some()));
-    let config = TransportConfig { congestion, ..TransportConfig::default() };
+    let config = TransportConfig::default().with_congestion(congestion);
     let attached = plugin.map(|plugin| (plugin, source.ends()));
-    let config = TransportConfig { max_paths: source.paths(), ..config };
+    let config = config.with_max_paths(source.paths());
     carry(attached, config, (way, source.paths()), seed, bytes)
 }
 

@@ -84,7 +84,7 @@ pub fn extended(
         Extension::OnePathOfTwo => (2, 1),
         Extension::TwoPaths | Extension::TwoPathsScheduled => (2, 2),
     };
-    let config = TransportConfig { max_paths: agreed, ..TransportConfig::default() };
+    let config = TransportConfig::default().with_max_paths(agreed);
     let attached = plugin.map(|(source, plugin)| (plugin, source.ends()));
     carry(attached, config, (Way::Unlimited, open), seed, bytes).map(drop)
 }

@@ -159,6 +159,6 @@ impl SchedulerArm {
 /// The plugin cannot be attached or fails, or the transfer is not complete.
 pub fn schedule(plugin: Option<&Plugin>, seed: u64, bytes: u64) -> Result<Duration, TrialError> {
     let attached = plugin.map(|plugin| (plugin, &[End::Server][..]));
-    let config = TransportConfig { max_paths: 2, ..TransportConfig::default() };
+    let config = TransportConfig::default().with_max_paths(2);
     carry(attached, config, (Way::Unlimited, 2), seed, bytes)
 }

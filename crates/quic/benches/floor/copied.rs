@@ -1,5 +1,5 @@
 //! A packet opened where it is, and its data copied to where a stream is read from, beside the same in one pass: what that saves
-//! (`equic_transport::OpenTo`).
+//! (`equic_transport::crypto::PacketKey`).
 
 use std::hint::black_box;
 use std::io;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce};
-use equic_transport::OpenTo;
+use equic_transport::crypto::PacketKey;
 use rustls::crypto::cipher::Iv;
-use rustls::quic::{PacketKey, Tag};
+use rustls::quic::Tag;
 
 /// Bytes of a tag; all algorithms of TLS 1.3 that QUIC may use have tags of this length (RFC 9001 s.5.3).
 pub(super) const TAG_LEN: usize = 16;
@@ -142,9 +142,9 @@ impl<C: Cipher> SharedKey<C> {
         SharedKey(Arc::new(Key { cipher, iv: (number(&iv[..8]), number(&iv[8..]) as u32) }))
     }
 
-    /// What it offers to connections that ask.
+    /// Returns the key that this key offers to connections.
     #[cfg(test)]
-    pub(super) fn opener(&self) -> &dyn OpenTo {
+    pub(super) fn offered(&self) -> &dyn PacketKey {
         &*self.0
     }
 }
@@ -158,7 +158,7 @@ impl<C> Key<C> {
     }
 }
 
-impl<C: Cipher> PacketKey for SharedKey<C> {
+impl<C: Cipher> rustls::quic::PacketKey for SharedKey<C> {
     fn encrypt_in_place(
         &self,
         number: u64,
@@ -176,11 +176,7 @@ impl<C: Cipher> PacketKey for SharedKey<C> {
         header: &[u8],
         payload: &mut [u8],
     ) -> Result<Tag, rustls::Error> {
-        let key = &self.0;
-        match key.cipher.seal(key.nonce(path, number), header, payload) {
-            Some(tag) => Ok(Tag::from(&tag[..])),
-            None => Err(rustls::Error::EncryptError),
-        }
+        self.0.seal(path, number, header, payload)
     }
 
     fn decrypt_in_place<'a>(
@@ -200,14 +196,10 @@ impl<C: Cipher> PacketKey for SharedKey<C> {
         header: &[u8],
         payload: &'a mut [u8],
     ) -> Result<&'a [u8], rustls::Error> {
-        let Some((data, tag)) = payload.split_last_chunk_mut::<TAG_LEN>() else {
-            return Err(rustls::Error::DecryptError);
-        };
-        let key = &self.0;
-        match key.cipher.open(key.nonce(path, number), header, data, tag) {
-            true => Ok(data),
-            false => Err(rustls::Error::DecryptError),
+        if payload.is_empty() {
+            return Err(<dyn PacketKey>::offer(Arc::<Key<C>>::clone(&self.0)));
         }
+        self.0.open(path, number, header, payload)
     }
 
     fn tag_len(&self) -> usize {
@@ -219,15 +211,52 @@ impl<C: Cipher> PacketKey for SharedKey<C> {
     }
 
     fn integrity_limit(&self) -> u64 {
-        let key = &self.0;
-        <dyn OpenTo>::offer(|| Arc::<Key<C>>::clone(key));
-        key.cipher.limits().integrity
+        self.0.cipher.limits().integrity
     }
 }
 
-impl<C: Cipher> OpenTo for Key<C> {
+impl<C: Cipher> PacketKey for Key<C> {
+    #[inline]
+    fn seal(
+        &self,
+        path: u32,
+        number: u64,
+        header: &[u8],
+        payload: &mut [u8],
+    ) -> Result<Tag, rustls::Error> {
+        match self.cipher.seal(self.nonce(path, number), header, payload) {
+            Some(tag) => Ok(Tag::from(&tag[..])),
+            None => Err(rustls::Error::EncryptError),
+        }
+    }
+
+    #[inline]
+    fn open<'a>(
+        &self,
+        path: u32,
+        number: u64,
+        header: &[u8],
+        payload: &'a mut [u8],
+    ) -> Result<&'a [u8], rustls::Error> {
+        let Some((data, tag)) = payload.split_last_chunk_mut::<TAG_LEN>() else {
+            return Err(rustls::Error::DecryptError);
+        };
+        match self.cipher.open(self.nonce(path, number), header, data, tag) {
+            true => Ok(data),
+            false => Err(rustls::Error::DecryptError),
+        }
+    }
+
     fn open_to(&self, path: u32, number: u64, header: &[u8], sealed: &[u8], to: &mut [u8]) -> bool {
         let Some((data, tag)) = sealed.split_last_chunk::<TAG_LEN>() else { return false };
         self.cipher.open_to(self.nonce(path, number), header, data, tag, to)
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.cipher.limits().confidentiality
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.cipher.limits().integrity
     }
 }

@@ -11,9 +11,9 @@
 //!
 //! * `mod.rs`: the provider; `key.rs`: a key.
 //!
-//! Keys also decrypt into the memory from which the application reads (`equic_transport::OpenTo`).
-//! rustls's trait has no function for that. Instead, a key offers itself while the connection reads
-//! one of the key's limits.
+//! Keys also decrypt into the memory from which the application reads
+//! (`equic_transport::crypto::PacketKey`). rustls's trait has no function for that. So a key of rustls offers
+//! a `PacketKey` to the connection, in the error for an empty payload.
 
 mod key;
 

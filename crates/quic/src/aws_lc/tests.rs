@@ -62,7 +62,7 @@ fn aead_seals_like_rustls() {
 
 /// To other memory a packet is opened as in place, or as little.
 fn is_opened_to_other_memory<C: Cipher>(key: &SharedKey<C>, rng: &mut StdRng) {
-    let opener = key.opener();
+    let opener = key.offered();
     for _ in 0..200 {
         let mut data = vec![0; rng.random_range(0..1500)];
         let mut header = vec![0; rng.random_range(1..30)];

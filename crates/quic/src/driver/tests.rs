@@ -107,20 +107,20 @@ impl Idle {
         window: u64,
         bytes: usize,
     ) -> (Connection, Connection) {
-        let transport = Arc::new(TransportConfig {
-            initial_window: Some(window),
-            // What the handshake had in flight is acknowledged at once.
-            max_ack_delay: Duration::ZERO,
-            // A probe would be a message of its own.
-            mtu_discovery: false,
-            streams: StreamConfig {
-                stream_window: 4 << 20,
-                connection_window: 4 << 20,
-                ..StreamConfig::default()
-            },
-            initial_rtt: Duration::from_micros(1),
-            ..TransportConfig::default()
-        });
+        let transport = Arc::new(
+            TransportConfig::default()
+                .with_initial_window(Some(window))
+                // What the handshake had in flight is acknowledged at once.
+                .with_max_ack_delay(Duration::ZERO)
+                // A probe would be a message of its own.
+                .with_mtu_discovery(false)
+                .with_streams(
+                    StreamConfig::default()
+                        .with_stream_window(4 << 20)
+                        .with_connection_window(4 << 20),
+                )
+                .with_initial_rtt(Duration::from_micros(1)),
+        );
         let now = self.driver.socket.now();
         let server_address = self.driver.socket.lock().udp.local_addr();
         let seed = |side: u8| {
@@ -129,11 +129,11 @@ impl Idle {
             seed
         };
         let (client, server) = self.tls.clone();
-        let config = ClientConfig { tls: client, transport: Arc::clone(&transport) };
+        let config = ClientConfig::new(client).with_transport(Arc::clone(&transport));
         let name = NAME.try_into().unwrap();
         let mut client = Connection::connect(now, &config, name, server_address, seed(1)).unwrap();
         let (to, from) = (client.original_dcid(), client.local_ids().next().unwrap());
-        let config = ServerConfig { tls: server, transport, preferred_addresses: None };
+        let config = ServerConfig::new(server).with_transport(transport);
         let version = KnownVersion::V1;
         let mut server =
             Connection::accept_from(now, &config, version, to, from, client_address, seed(2))
@@ -156,7 +156,7 @@ impl Idle {
         }
         assert!(server.is_connected());
         let id = server.open(Direction::Unidirectional).unwrap();
-        assert_eq!(server.write(id, &vec![7; bytes]).unwrap(), bytes);
+        assert_eq!(server.streams().write(id, &vec![7; bytes]).unwrap(), bytes);
         (client, server)
     }
 

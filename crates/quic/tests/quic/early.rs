@@ -271,14 +271,14 @@ async fn token_for_quinn() {
 
 fn speaking(versions: &[KnownVersion], first: Option<KnownVersion>) -> Arc<TransportConfig> {
     let versions = versions.to_vec();
-    Arc::new(TransportConfig { versions, first_version: first, ..TransportConfig::default() })
+    Arc::new(TransportConfig::default().with_versions(versions).with_first_version(first))
 }
 
 /// A server says what it speaks; quinn, too.
 #[tokio::test]
 async fn version_without_support_is_refused() {
     let identity = Identity::new();
-    let transport = TransportConfig { first_unknown: true, ..TransportConfig::default() };
+    let transport = TransportConfig::default().with_first_unknown(true);
     let tls = Arc::new(identity.client_tls());
     let config = ClientConfig::new(tls).with_transport(transport);
     let server = identity.server(1);

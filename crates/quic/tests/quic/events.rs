@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use equic_quic::event::{Event, EventKind, EventSink};
-use equic_quic::{EndpointConfig, NewConnection, ServerConfig, Side};
+use equic_quic::{NewConnection, ServerConfig, Side};
 
 use crate::common::{Identity, body, connect, echo, settings, soon};
 
@@ -51,7 +51,7 @@ async fn event_of_a_whole_endpoint() {
             Some(Box::new(Sink(new.side(), seen.clone())))
         })
     };
-    let told = EndpointConfig { subscriber: Some(subscriber), ..settings() };
+    let told = settings().with_subscriber(Some(subscriber));
     let config = ServerConfig::new(identity.server_tls());
     let server = identity.server_with(1, told.clone(), config);
     echo(server.clone());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use equic_quic::{ExportError, HandshakeData, ServerConfig, TransportConfig};
+use equic_quic::{ExportError, ServerConfig, TransportConfig};
 use rustls::server::WebPkiClientVerifier;
 
 use crate::common::{ALPN, Identity, NAME, client, settings, soon};
@@ -52,7 +52,7 @@ fn exported(
 async fn tls_client_certificate_of_quinn() {
     let (ours, theirs) = (Identity::new(), Identity::new());
     for keep_exporter in [true, false] {
-        let transport = TransportConfig { keep_exporter, ..TransportConfig::default() };
+        let transport = TransportConfig::default().with_keep_exporter(keep_exporter);
         let config = ServerConfig::new(asking(&ours, &theirs)).with_transport(transport);
         let server = ours.server_with(1, settings(), config);
         let endpoint = quinn_client_with(showing(&ours, &theirs));
@@ -62,9 +62,9 @@ async fn tls_client_certificate_of_quinn() {
             soon("connected", async { tokio::join!(incoming.into_future(), connecting) }).await;
         let (accepted, connected) = (accepted.unwrap(), connected.unwrap());
         assert_eq!(accepted.peer_identity(), Some(vec![theirs.certificate.clone()]));
-        let agreed =
-            HandshakeData { protocol: Some(ALPN.to_vec()), server_name: Some(NAME.into()) };
-        assert_eq!(accepted.handshake_data(), agreed);
+        let agreed = accepted.handshake_data();
+        assert_eq!(agreed.protocol.as_deref(), Some(ALPN));
+        assert_eq!(agreed.server_name.as_deref(), Some(NAME));
         let ours = exported(|out| accepted.export_keying_material(out, LABEL, b"one"));
         let mut theirs = [0; 32];
         connected.export_keying_material(&mut theirs, LABEL, b"one").unwrap();
@@ -90,8 +90,8 @@ async fn tls_client_certificate_to_quinn() {
         soon("connected", async { tokio::join!(incoming.into_future(), connecting) }).await;
     let (accepted, connected) = (accepted.unwrap(), connected.unwrap());
     assert_eq!(connected.peer_identity(), Some(vec![identity.certificate.clone()]));
-    let agreed = HandshakeData { protocol: Some(ALPN.to_vec()), server_name: None };
-    assert_eq!(connected.handshake_data(), agreed);
+    let agreed = connected.handshake_data();
+    assert_eq!((agreed.protocol.as_deref(), agreed.server_name), (Some(ALPN), None));
     let mut theirs = [0; 32];
     accepted.export_keying_material(&mut theirs, LABEL, b"").unwrap();
     let ours = exported(|out| connected.export_keying_material(out, LABEL, b""));

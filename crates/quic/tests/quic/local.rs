@@ -89,7 +89,7 @@ async fn migration_to_addresses_that_cannot_be_bound() {
 
 /// Both ends take two paths, and use them in turn.
 fn of_two_paths() -> TransportConfig {
-    TransportConfig { max_paths: 2, scheduler: Scheduler::RoundRobin, ..TransportConfig::default() }
+    TransportConfig::default().with_max_paths(2).with_scheduler(Scheduler::RoundRobin)
 }
 
 #[tokio::test]

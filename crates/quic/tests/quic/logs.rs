@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use equic_quic::{EndpointConfig, PacketTrace, QlogFolder, ServerConfig};
+use equic_quic::{PacketTrace, QlogFolder, ServerConfig};
 use equic_wire::VarInt;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -74,7 +74,7 @@ async fn qlog_files_and_a_trace_of_both_ends() {
     let trace = PacketTrace::new(text.clone()).unwrap();
     let identity = Identity::new();
     let config = ServerConfig::new(identity.server_tls());
-    let logged = EndpointConfig { qlog: Some(qlog.clone()), ..settings() };
+    let logged = settings().with_qlog(Some(qlog.clone()));
     let server = identity.server_with(2, logged.clone(), config);
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     serve(server.clone(), move |connection| {
@@ -91,7 +91,7 @@ async fn qlog_files_and_a_trace_of_both_ends() {
         }
     });
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let logged = EndpointConfig { trace: Some(trace.clone()), ..logged };
+    let logged = logged.with_trace(Some(trace.clone()));
     let client = equic_quic::Endpoint::new(logged, None, vec![socket]).unwrap();
     let mut expected = Vec::new();
     for length in [300_000, 10] {
@@ -177,7 +177,7 @@ async fn qlog_that_cannot_be_written_ends_nothing_else() {
     let server = identity.server(1);
     echo(server.clone());
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let logged = EndpointConfig { qlog: Some(qlog.clone()), trace: Some(trace), ..settings() };
+    let logged = settings().with_qlog(Some(qlog.clone())).with_trace(Some(trace));
     let client = equic_quic::Endpoint::new(logged, None, vec![socket]).unwrap();
     let connection = connect(&client, &identity.client(), &server).await;
     exchange(&connection, 1_000_000).await;
@@ -193,7 +193,7 @@ async fn qlog_has_no_packets_that_are_not_authentic() {
     let qlog = QlogFolder::open(folder.path()).unwrap();
     let identity = Identity::new();
     let config = ServerConfig::new(identity.server_tls());
-    let settings = EndpointConfig { qlog: Some(qlog.clone()), ..settings() };
+    let settings = settings().with_qlog(Some(qlog.clone()));
     let server = identity.server_with(1, settings, config);
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     // An Initial packet of version 1: IDs of 8 and 0 bytes, no token, 1182 bytes that open for nobody.

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use equic_quic::{
-    Connection, ConnectionError, Endpoint, EndpointConfig, ReadError, ServerConfig, WriteError,
-};
+use equic_quic::{Connection, ConnectionError, Endpoint, ReadError, ServerConfig, WriteError};
 use equic_transport::{StreamConfig, TransportConfig};
 use equic_wire::VarInt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -210,14 +208,12 @@ async fn stream_reset_and_stop_arrive() {
 #[tokio::test]
 async fn flow_control_blocks_the_writer_if_nobody_reads() {
     let identity = Identity::new();
-    let streams = StreamConfig {
-        send_buffer: 64 * 1024,
-        max_send_buffer: 64 * 1024,
-        stream_window: 64 * 1024,
-        max_stream_window: 64 * 1024,
-        ..StreamConfig::default()
-    };
-    let transport = Arc::new(TransportConfig { streams, ..TransportConfig::default() });
+    let streams = StreamConfig::default()
+        .with_send_buffer(64 * 1024)
+        .with_max_send_buffer(64 * 1024)
+        .with_stream_window(64 * 1024)
+        .with_max_stream_window(64 * 1024);
+    let transport = Arc::new(TransportConfig::default().with_streams(streams));
     let tls = Arc::new(identity.server_tls());
     let server = identity.server_with(
         1,
@@ -322,8 +318,7 @@ async fn accept_ends_with_the_endpoint() {
 /// A client that believes what ICMP says of its first packets.
 fn heeding(bind: &str) -> Endpoint {
     let socket = UdpSocket::bind(bind).unwrap();
-    Endpoint::new(EndpointConfig { heed_unreachable: true, ..settings() }, None, vec![socket])
-        .unwrap()
+    Endpoint::new(settings().with_heed_unreachable(true), None, vec![socket]).unwrap()
 }
 
 /// Both families, alone and on one socket; attempts side by side, each with an error of its own.
@@ -332,10 +327,8 @@ async fn icmp_port_unreachable_ends_connecting_at_once() {
     let identity = Identity::new();
     let mut config = identity.client();
     // It ends by what the network says, or never.
-    config.transport = Arc::new(TransportConfig {
-        max_idle_timeout: Duration::ZERO,
-        ..TransportConfig::clone(&transport())
-    });
+    config.transport =
+        Arc::new(TransportConfig::clone(&transport()).with_max_idle_timeout(Duration::ZERO));
     for (bind, host) in [
         ("127.0.0.1:0", "127.0.0.1"),
         ("[::1]:0", "::1"),
@@ -409,10 +402,8 @@ async fn icmp_does_not_end_a_connection_that_was_answered() {
 async fn icmp_is_not_needed_if_sending_is_refused() {
     let identity = Identity::new();
     let mut config = identity.client();
-    config.transport = Arc::new(TransportConfig {
-        max_idle_timeout: Duration::ZERO,
-        ..TransportConfig::clone(&transport())
-    });
+    config.transport =
+        Arc::new(TransportConfig::clone(&transport()).with_max_idle_timeout(Duration::ZERO));
     let server = Endpoint::bind("127.0.0.1:0".parse().unwrap(), 1, None).unwrap();
     let server = Endpoint::new(settings(), Some(server_config(&identity)), server).unwrap();
     echo(server.clone());

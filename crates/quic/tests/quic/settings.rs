@@ -30,11 +30,9 @@ async fn congestion_controller_of_the_application() {
     let server = identity.server(1);
     echo(server.clone());
     let factory = Arc::new(Factory::default());
-    let transport = TransportConfig {
-        congestion: factory.clone(),
-        initial_window: Some(54_321),
-        ..TransportConfig::default()
-    };
+    let transport = TransportConfig::default()
+        .with_congestion(factory.clone())
+        .with_initial_window(Some(54_321));
     let config = identity.client().with_transport(transport);
     let connecting = client().connect_with(&config, server.local_addr().unwrap(), NAME).unwrap();
     let connection = soon("connected", connecting).await.unwrap();
@@ -53,11 +51,8 @@ async fn mtu_fixed_datagram_size() {
     for (initial, discovery, least, most) in
         [(1400, false, 1400, 1400), (1400, true, 1400, 1472), (1200, false, 1200, 1200)]
     {
-        let transport = TransportConfig {
-            initial_mtu: initial,
-            mtu_discovery: discovery,
-            ..TransportConfig::default()
-        };
+        let transport =
+            TransportConfig::default().with_initial_mtu(initial).with_mtu_discovery(discovery);
         let config = identity.client().with_transport(transport);
         let connection = connect(&client(), &config, &server).await;
         let first = connection.stats().path.current_mtu;
@@ -262,7 +257,7 @@ async fn datagram_send_buffer_has_a_limit() {
         }
     });
     // One may wait at a time.
-    let transport = TransportConfig { datagram_send_buffer: 1, ..TransportConfig::default() };
+    let transport = TransportConfig::default().with_datagram_send_buffer(1);
     let config = identity.client().with_transport(transport);
     let connection = connect(&client(), &config, &server).await;
     for _ in 0..COUNT {

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use equic_quic::{Endpoint, EndpointConfig, ServerConfig};
+use equic_quic::{Endpoint, ServerConfig};
 use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
 use tracing::span;
@@ -49,7 +49,7 @@ async fn handed_while_moving(steered: bool, hidden: bool) -> u64 {
     let sockets = Endpoint::bind("127.0.0.1:0".parse().unwrap(), 8, None).unwrap();
     let first = sockets[0].try_clone().unwrap();
     let config = ServerConfig::new(identity.server_tls());
-    let settings = EndpointConfig { hide_sockets: hidden, ..settings() };
+    let settings = settings().with_hide_sockets(hidden);
     let server = Endpoint::new(settings, Some(config), sockets).unwrap();
     if !steered {
         by_address(&first);
@@ -125,7 +125,7 @@ async fn steering_completes_handshakes_after_a_nat_rebinding() {
         let identity = Identity::new();
         let sockets = Endpoint::bind("127.0.0.1:0".parse().unwrap(), 8, None).unwrap();
         let config = ServerConfig::new(identity.server_tls());
-        let settings = EndpointConfig { hide_sockets: hidden, ..settings() };
+        let settings = settings().with_hide_sockets(hidden);
         let server = Endpoint::new(settings, Some(config), sockets).unwrap();
         echo(server.clone());
         for _ in 0..8 {

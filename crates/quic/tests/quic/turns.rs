@@ -61,9 +61,8 @@ async fn send_of_a_buffer_in_pieces_is_one_write() {
     echo(server.clone());
     const ROOM: usize = 1_200;
     let room = ROOM as u64;
-    let streams =
-        StreamConfig { send_buffer: room, max_send_buffer: room, ..StreamConfig::default() };
-    let transport = TransportConfig { streams, ..TransportConfig::default() };
+    let streams = StreamConfig::default().with_send_buffer(room).with_max_send_buffer(room);
+    let transport = TransportConfig::default().with_streams(streams);
     let config = identity.client().with_transport(transport);
     let client = client();
     let connection = connect(&client, &config, &server).await;
@@ -93,7 +92,7 @@ async fn send_puts_answer_and_acknowledgement_into_one_datagram() {
     const REQUESTS: u64 = 50;
     let identity = Identity::new();
     // No probes, which are datagrams, too.
-    let transport = TransportConfig { mtu_discovery: false, ..TransportConfig::default() };
+    let transport = TransportConfig::default().with_mtu_discovery(false);
     let config = ServerConfig::new(identity.server_tls()).with_transport(transport.clone());
     let server = identity.server_with(1, settings(), config);
     serve(server.clone(), |connection| async move {

@@ -108,7 +108,7 @@ impl QuicChannel {
         };
         let mut buffer = [0; READ];
         loop {
-            match connection.read(stream, &mut buffer) {
+            match connection.streams().read(stream, &mut buffer) {
                 Ok(ReadOutcome::Bytes(count)) => {
                     let end = *read + count as u64;
                     if payload::between(*read, end) != &buffer[..count] {
@@ -136,7 +136,10 @@ impl QuicChannel {
             return;
         };
         while outgoing.written < outgoing.bytes {
-            match connection.write(stream, payload::between(outgoing.written, outgoing.bytes)) {
+            match connection
+                .streams()
+                .write(stream, payload::between(outgoing.written, outgoing.bytes))
+            {
                 Ok(count) if count > 0 => outgoing.written += count as u64,
                 // The connection has no room now, or is closed.
                 Ok(_) | Err(_) => return,

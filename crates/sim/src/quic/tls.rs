@@ -202,8 +202,8 @@ impl Config {
             server.max_early_data_size = u32::MAX;
         }
         let transport = Arc::new(transport.clone());
-        let client = ClientConfig { tls: Arc::new(client), transport: transport.clone() };
-        let server = ServerConfig { tls: Arc::new(server), transport, preferred_addresses: None };
+        let client = ClientConfig::new(Arc::new(client)).with_transport(transport.clone());
+        let server = ServerConfig::new(Arc::new(server)).with_transport(transport);
         Ok([Config::Client(Box::new(client)), Config::Server(Box::new(server))])
     }
 

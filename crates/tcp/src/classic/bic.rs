@@ -2,7 +2,7 @@
 //! congestion control algorithm of TCP.
 
 use equic_transport::Timestamp;
-use equic_transport::congestion::{AckSample, Controller, Signal};
+use equic_transport::congestion::{AckSample, Controller, Signal, TcpController};
 
 use super::{Core, from_core};
 
@@ -71,7 +71,9 @@ impl Controller for Bic {
             self.core.reduce_to(window);
         }
     }
+}
 
+impl TcpController for Bic {
     fn on_retransmission_timeout(&mut self, _now: Timestamp) {
         let threshold = self.on_loss();
         self.core.time_out(threshold);

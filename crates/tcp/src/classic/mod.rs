@@ -12,7 +12,9 @@ mod westwood;
 use std::fmt;
 
 use equic_transport::Timestamp;
-use equic_transport::congestion::{AckSample, Controller, ControllerFactory, initial_window};
+use equic_transport::congestion::{
+    AckSample, Controller, ControllerFactory, TcpController, TcpControllerFactory, initial_window,
+};
 
 use bic::Bic;
 use vegas::Vegas;
@@ -33,7 +35,13 @@ pub enum Classic {
 }
 
 impl ControllerFactory for Classic {
-    fn start(&self, datagram: u16, _seed: u64) -> Box<dyn Controller> {
+    fn start(&self, datagram: u16, seed: u64) -> Box<dyn Controller> {
+        self.start_tcp(datagram, seed)
+    }
+}
+
+impl TcpControllerFactory for Classic {
+    fn start_tcp(&self, datagram: u16, _seed: u64) -> Box<dyn TcpController> {
         match self {
             Classic::Bic => Box::new(Bic::new(datagram)),
             Classic::Vegas => Box::new(Vegas::new(datagram)),

@@ -79,7 +79,7 @@ fn cwnd_bic_searches_for_the_window_of_the_loss() {
 #[test]
 fn cwnd_after_losses_timeouts_and_spurious_losses() {
     for classic in [Classic::Bic, Classic::Vegas, Classic::Westwood] {
-        let mut controller = classic.start(DATAGRAM, 0);
+        let mut controller = classic.start_tcp(DATAGRAM, 0);
         play(&mut *controller, 1_000_000, 100, &[4]);
         let before = controller.window();
         controller.on_retransmission_timeout(at(1_000_000));

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use equic_transport::Timestamp;
-use equic_transport::congestion::{AckSample, Controller, Signal};
+use equic_transport::congestion::{AckSample, Controller, Signal, TcpController};
 
 use super::{Core, from_core};
 
@@ -98,7 +98,9 @@ impl Controller for Vegas {
             self.core.reduce_to(window);
         }
     }
+}
 
+impl TcpController for Vegas {
     fn on_retransmission_timeout(&mut self, _now: Timestamp) {
         self.core.time_out(self.core.window / 2.0);
     }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use equic_transport::Timestamp;
-use equic_transport::congestion::{AckSample, Controller, Signal};
+use equic_transport::congestion::{AckSample, Controller, Signal, TcpController};
 
 use super::{Core, from_core};
 
@@ -76,7 +76,9 @@ impl Controller for Westwood {
             self.core.reduce_to(window);
         }
     }
+}
 
+impl TcpController for Westwood {
     fn on_retransmission_timeout(&mut self, _now: Timestamp) {
         self.core.time_out(self.pipe());
     }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use equic_transport::Timestamp;
 use equic_transport::congestion::{
-    Controller, DeliveryMark, DeliveryRate, Pacer, RttEstimator, WindowUsage,
+    DeliveryMark, DeliveryRate, Pacer, RttEstimator, TcpController, WindowUsage,
 };
 
 use crate::config::TcpConfig;
@@ -118,7 +118,7 @@ pub(crate) struct Sender {
     board: Scoreboard,
     rack: Rack,
     pub(crate) rtt: RttEstimator,
-    pub(crate) controller: Box<dyn Controller>,
+    pub(crate) controller: Box<dyn TcpController>,
     rates: DeliveryRate,
     usage: WindowUsage,
     pacer: Option<Pacer>,
@@ -165,9 +165,8 @@ pub(crate) struct Sender {
 impl Sender {
     /// Creates a sender whose first sequence number is the one after the SYN.
     pub(crate) fn new(now: Timestamp, config: &TcpConfig, mss: u16, seed: u64) -> Sender {
-        let mut controller = config.congestion.start(mss, seed);
+        let mut controller = config.congestion.start_tcp(mss, seed);
         let window = u64::from(config.initial_window.max(1)) * u64::from(mss);
-        controller.for_tcp();
         controller.set_initial_window(window);
         let paced = config.pacing || controller.needs_pacing();
         Sender {

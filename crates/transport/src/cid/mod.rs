@@ -30,6 +30,7 @@ pub use source::{ConnectionIdGenerator, RandomIds};
 /// The endpoint routes datagrams by connection IDs and reset tokens, so it must know when they
 /// change. It must also know when a handshake completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum EndpointEvent {
     /// From now on, packets to the connection may carry this connection ID.
     Issued(ConnectionId),

@@ -3,7 +3,8 @@
 
 use super::hystart::{HyStart, SlowStart};
 use super::{
-    AckSample, Controller, ControllerFactory, MINIMUM_WINDOW, Signal, initial_window, seconds,
+    AckSample, AdjustableController, Controller, ControllerFactory, MINIMUM_WINDOW, Signal,
+    TcpController, initial_window, seconds,
 };
 use crate::Timestamp;
 
@@ -123,10 +124,17 @@ impl Cubic {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GoogleQuic;
 
+impl GoogleQuic {
+    /// Creates the congestion controller of one path.
+    pub(super) fn start_path(self, datagram: u16) -> Cubic {
+        let window = GOOGLE_INITIAL_WINDOW * f64::from(datagram);
+        Cubic { connections: 2.0, window, ..Cubic::new(datagram) }
+    }
+}
+
 impl ControllerFactory for GoogleQuic {
     fn start(&self, datagram: u16, _seed: u64) -> Box<dyn Controller> {
-        let window = GOOGLE_INITIAL_WINDOW * f64::from(datagram);
-        Box::new(Cubic { connections: 2.0, window, ..Cubic::new(datagram) })
+        Box::new(self.start_path(datagram))
     }
 }
 
@@ -203,30 +211,13 @@ impl Controller for Cubic {
         (self.recovery_start, self.epoch, self.undo) = (None, None, None);
     }
 
-    fn on_retransmission_timeout(&mut self, now: Timestamp) {
-        self.undo = None;
-        let before = Box::new(self.clone());
-        // RFC 9438 s.4.8: the congestion window becomes the loss window of RFC 5681 s.3.1.
-        self.on_persistent_congestion(now);
-        self.window = self.datagram;
-        self.undo = Some(before);
-    }
-
     fn on_datagram_size(&mut self, size: u16) {
         self.datagram = size.into();
         self.window = self.window.max(self.minimum());
     }
 
-    fn set_window(&mut self, window: u64) -> bool {
-        // Start a new stage of congestion avoidance, because the old curve does not apply to the
-        // window that was set.
-        (self.window, self.epoch, self.undo) = ((window as f64).max(self.minimum()), None, None);
-        true
-    }
-
-    fn set_slow_start_threshold(&mut self, threshold: Option<u64>) -> bool {
-        (self.threshold, self.undo) = (threshold.map(|threshold| threshold as f64), None);
-        true
+    fn adjustable(&mut self) -> Option<&mut dyn AdjustableController> {
+        Some(self)
     }
 
     fn window(&self) -> u64 {
@@ -247,5 +238,28 @@ impl Controller for Cubic {
 
     fn name(&self) -> &'static str {
         if self.connections > 1.0 { "gquic-cubic" } else { "cubic" }
+    }
+}
+
+impl TcpController for Cubic {
+    fn on_retransmission_timeout(&mut self, now: Timestamp) {
+        self.undo = None;
+        let before = Box::new(self.clone());
+        // RFC 9438 s.4.8: the congestion window becomes the loss window of RFC 5681 s.3.1.
+        self.on_persistent_congestion(now);
+        self.window = self.datagram;
+        self.undo = Some(before);
+    }
+}
+
+impl AdjustableController for Cubic {
+    fn set_window(&mut self, window: u64) {
+        // Start a new stage of congestion avoidance, because the old curve does not apply to the
+        // window that was set.
+        (self.window, self.epoch, self.undo) = ((window as f64).max(self.minimum()), None, None);
+    }
+
+    fn set_slow_start_threshold(&mut self, threshold: Option<u64>) {
+        (self.threshold, self.undo) = (threshold.map(|threshold| threshold as f64), None);
     }
 }

@@ -4,7 +4,7 @@
 //! another one, implement [`Controller`] and a [`ControllerFactory`], and set
 //! [`TransportConfig::congestion`](crate::TransportConfig::congestion). Controllers do not depend
 //! on QUIC packets. Another transport can use them with a [`DeliveryRate`], a [`WindowUsage`] and a
-//! [`Pacer`] for each path, as `equic-tcp` does.
+//! [`Pacer`] for each path, as `equic-tcp` does with each [`TcpController`].
 //!
 //! * `new_reno.rs`: RFC 9002 s.7;
 //! * `cubic.rs`: RFC 9438, with `hystart.rs` for slow start (HyStart++, RFC 9406), and the variant of
@@ -13,6 +13,7 @@
 //! * `coupled/`: LIA (RFC 6356) and OLIA, whose growth depends on the connection's other paths;
 //! * `usage.rs`: whether the window is fully used (RFC 9002 s.7.8);
 //! * `shared.rs`: a window that many connections between the same two sockets share;
+//! * `tcp.rs`: the traits of controllers for TCP;
 //! * `pacer.rs`: spreads the packets of a window over a round trip (RFC 9002 s.7.7).
 
 mod bbr;
@@ -22,7 +23,8 @@ mod hystart;
 mod new_reno;
 mod pacer;
 mod rate;
-mod shared;
+pub(crate) mod shared;
+mod tcp;
 #[cfg(test)]
 mod tests;
 mod usage;
@@ -42,7 +44,7 @@ pub use cubic::GoogleQuic;
 pub(crate) use new_reno::NewReno;
 pub use pacer::{Pacer, Rate};
 pub use rate::{DeliveryRate, RateSample};
-pub use shared::{Share, SharedWindow};
+pub use tcp::{TcpController, TcpControllerFactory};
 pub use usage::WindowUsage;
 
 /// Input to a congestion controller when an ACK frame newly acknowledges packets.
@@ -89,10 +91,6 @@ pub trait Controller: fmt::Debug + Send {
     /// calls this before anything else. A controller may ignore the value.
     fn set_initial_window(&mut self, _window: u64) {}
 
-    /// Selects the rules for TCP, because RFC 5681 is stricter than RFC 9002 in some cases. A TCP
-    /// transport calls this before anything else.
-    fn for_tcp(&mut self) {}
-
     /// Called when a packet was sent that counts as in flight. `bytes` is its size. `in_flight` is
     /// the number of bytes in flight, including this packet.
     fn on_sent(&mut self, now: Timestamp, bytes: u64, in_flight: u64);
@@ -118,27 +116,8 @@ pub trait Controller: fmt::Debug + Send {
     /// 9002 s.7.6).
     fn on_persistent_congestion(&mut self, now: Timestamp);
 
-    /// Called when TCP's retransmission timer has expired (RFC 5681 s.3.1, RFC 6298 s.5), so that
-    /// all packets in flight may be lost. If it turns out that they arrived,
-    /// [`Controller::on_spurious_loss`] follows. QUIC has no such timer and does not call this.
-    fn on_retransmission_timeout(&mut self, now: Timestamp) {
-        self.on_persistent_congestion(now);
-    }
-
     /// Called when the path's datagram size has changed.
     fn on_datagram_size(&mut self, size: u16);
-
-    /// Sets the congestion window in bytes, because a hook requires it. Returns false if the
-    /// controller derives its window from measurements, so that the window cannot be set.
-    fn set_window(&mut self, _window: u64) -> bool {
-        false
-    }
-
-    /// Sets the slow start threshold in bytes, because a hook requires it. With `None`, slow start
-    /// continues. Returns false if the controller has no such threshold.
-    fn set_slow_start_threshold(&mut self, _threshold: Option<u64>) -> bool {
-        false
-    }
 
     /// Returns the congestion window in bytes.
     fn window(&self) -> u64;
@@ -172,6 +151,22 @@ pub trait Controller: fmt::Debug + Send {
 
     /// Returns the name of the algorithm, for logs.
     fn name(&self) -> &'static str;
+
+    /// Returns the controller if its window can be set from outside. Returns `None`, the default,
+    /// if the controller derives its window from measurements.
+    fn adjustable(&mut self) -> Option<&mut dyn AdjustableController> {
+        None
+    }
+}
+
+/// A [`Controller`] whose state can be set from outside: by a hook, or by an endpoint that knows
+/// the path from other connections (RFC 9040 s.7).
+pub trait AdjustableController: Controller {
+    /// Sets the congestion window in bytes.
+    fn set_window(&mut self, window: u64);
+
+    /// Sets the slow start threshold in bytes. With `None`, slow start continues.
+    fn set_slow_start_threshold(&mut self, threshold: Option<u64>);
 }
 
 /// Creates the controllers of connections: [`TransportConfig::congestion`](crate::TransportConfig::congestion).
@@ -209,7 +204,7 @@ pub trait Controller: fmt::Debug + Send {
 ///     }
 /// }
 ///
-/// let config = TransportConfig { congestion: Arc::new(Fixed(20_000)), ..TransportConfig::default() };
+/// let config = TransportConfig::default().with_congestion(Arc::new(Fixed(20_000)));
 /// # assert_eq!(config.congestion.start(1200, 0).window(), 20_000);
 /// ```
 pub trait ControllerFactory: fmt::Debug + Send + Sync {

@@ -1,6 +1,9 @@
 //! The NewReno congestion controller (RFC 9002 s.7, appendix B).
 
-use super::{AckSample, Controller, MINIMUM_WINDOW, Signal, initial_window};
+use super::{
+    AckSample, AdjustableController, Controller, MINIMUM_WINDOW, Signal, TcpController,
+    initial_window,
+};
 use crate::Timestamp;
 
 /// After a loss, the window is divided by this number. RFC 9002 appendix B.1 states the reciprocal:
@@ -89,6 +92,11 @@ impl NewReno {
         }
     }
 
+    /// Creates a controller in slow start that follows the stricter rules of RFC 5681.
+    pub(super) fn for_tcp(datagram: u16) -> NewReno {
+        NewReno { growth: Growth::ByParts(0), ..NewReno::new(datagram) }
+    }
+
     fn minimum(&self) -> u64 {
         MINIMUM_WINDOW * self.datagram
     }
@@ -125,10 +133,6 @@ impl NewReno {
 }
 
 impl Controller for NewReno {
-    fn for_tcp(&mut self) {
-        self.growth = Growth::ByParts(0);
-    }
-
     fn set_initial_window(&mut self, window: u64) {
         self.window = window;
     }
@@ -177,29 +181,13 @@ impl Controller for NewReno {
         self.growth.forget();
     }
 
-    fn on_retransmission_timeout(&mut self, _now: Timestamp) {
-        self.before = Some((self.window, self.threshold));
-        self.recovery_start = None;
-        self.threshold = Some((self.window / REDUCTION).max(self.minimum()));
-        // RFC 5681 s.3.1: the congestion window becomes the loss window, which is one datagram.
-        self.window = self.datagram;
-        self.growth.forget();
-    }
-
     fn on_datagram_size(&mut self, size: u16) {
         self.datagram = size.into();
         self.window = self.window.max(self.minimum());
     }
 
-    fn set_window(&mut self, window: u64) -> bool {
-        (self.window, self.before) = (window.max(self.minimum()), None);
-        self.growth.forget();
-        true
-    }
-
-    fn set_slow_start_threshold(&mut self, threshold: Option<u64>) -> bool {
-        (self.threshold, self.before) = (threshold, None);
-        true
+    fn adjustable(&mut self) -> Option<&mut dyn AdjustableController> {
+        Some(self)
     }
 
     fn window(&self) -> u64 {
@@ -220,5 +208,27 @@ impl Controller for NewReno {
 
     fn name(&self) -> &'static str {
         "newreno"
+    }
+}
+
+impl TcpController for NewReno {
+    fn on_retransmission_timeout(&mut self, _now: Timestamp) {
+        self.before = Some((self.window, self.threshold));
+        self.recovery_start = None;
+        self.threshold = Some((self.window / REDUCTION).max(self.minimum()));
+        // RFC 5681 s.3.1: the congestion window becomes the loss window, which is one datagram.
+        self.window = self.datagram;
+        self.growth.forget();
+    }
+}
+
+impl AdjustableController for NewReno {
+    fn set_window(&mut self, window: u64) {
+        (self.window, self.before) = (window.max(self.minimum()), None);
+        self.growth.forget();
+    }
+
+    fn set_slow_start_threshold(&mut self, threshold: Option<u64>) {
+        (self.threshold, self.before) = (threshold, None);
     }
 }

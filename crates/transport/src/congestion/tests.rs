@@ -112,10 +112,7 @@ fn cwnd_reno_grows_a_datagram_a_window() {
 
 /// Returns a NewReno controller in congestion avoidance, with a window of ten datagrams.
 fn reno_of_ten(tcp: bool) -> NewReno {
-    let mut reno = NewReno::new(DATAGRAM);
-    if tcp {
-        reno.for_tcp();
-    }
+    let mut reno = if tcp { NewReno::for_tcp(DATAGRAM) } else { NewReno::new(DATAGRAM) };
     let end = round(&mut reno, 0, &rtt_of(50));
     reno.on_congestion(at(end), at(end), Signal::Ecn);
     assert_eq!(reno.window(), 12_000);
@@ -188,7 +185,7 @@ fn cwnd_reno_restarts_its_count_after_persistent_congestion() {
     let mut reno = reno_of_ten(false);
     acknowledge(&mut reno, 10_800, 100);
     reno.on_persistent_congestion(at(160));
-    reno.set_slow_start_threshold(Some(0));
+    reno.adjustable().unwrap().set_slow_start_threshold(Some(0));
     acknowledge(&mut reno, 2_399, 170);
     assert_eq!(reno.window(), 2_400);
     acknowledge(&mut reno, 1, 180);

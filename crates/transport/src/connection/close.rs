@@ -18,6 +18,7 @@ const MAX_PROLONGED: u8 = 3;
 
 /// Error that a connection was closed with, as in a CONNECTION_CLOSE frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ConnectionError {
     /// True if the application closed the connection rather than the transport.
     pub application: bool,
@@ -67,6 +68,7 @@ impl ConnectionError {
 
 /// Way in which a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CloseReason {
     /// We closed it.
     Local(ConnectionError),

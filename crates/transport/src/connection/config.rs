@@ -13,8 +13,18 @@ use crate::path::{BASE_SIZE, MtuDiscovery};
 use crate::recovery::{INITIAL_RTT, PACKET_THRESHOLD, RttEstimator, TIME_THRESHOLD, Thresholds};
 use crate::stream::StreamConfig;
 
-/// The transport of a connection; the same for client and server.
+/// Configuration of the transport, for clients and servers.
+///
+/// Each field has a setter:
+///
+/// ```
+/// use equic_transport::TransportConfig;
+///
+/// let config = TransportConfig::default().with_max_paths(2).with_ecn(false);
+/// assert!(config.max_paths == 2 && !config.ecn);
+/// ```
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct TransportConfig {
     /// Streams and their windows.
     pub streams: StreamConfig,
@@ -96,6 +106,40 @@ pub struct TransportConfig {
     pub max_paths: usize,
     /// Way to divide what is sent among several paths.
     pub scheduler: Scheduler,
+}
+
+crate::setters! {
+    TransportConfig {
+        with_streams => streams: StreamConfig,
+        with_congestion => congestion: Arc<dyn ControllerFactory>,
+        with_initial_window => initial_window: Option<u64>,
+        with_packet_threshold => packet_threshold: u64,
+        with_time_threshold => time_threshold: f32,
+        with_max_idle_timeout => max_idle_timeout: Duration,
+        with_max_ack_delay => max_ack_delay: Duration,
+        with_max_mtu => max_mtu: u16,
+        with_initial_mtu => initial_mtu: u16,
+        with_mtu_discovery => mtu_discovery: bool,
+        with_ecn => ecn: bool,
+        with_initial_rtt => initial_rtt: Duration,
+        with_connection_ids => connection_ids: u64,
+        with_key_limits => key_limits: KeyLimits,
+        with_versions => versions: Vec<KnownVersion>,
+        with_first_version => first_version: Option<KnownVersion>,
+        with_first_unknown => first_unknown: bool,
+        with_sessions_v2 => sessions_v2: Option<rustls::client::Resumption>,
+        with_grease => grease: bool,
+        with_ack_frequency => ack_frequency: bool,
+        with_keep_alive => keep_alive: Duration,
+        with_datagram_receive_buffer => datagram_receive_buffer: usize,
+        with_datagram_send_buffer => datagram_send_buffer: usize,
+        with_allow_migration => allow_migration: bool,
+        with_keep_exporter => keep_exporter: bool,
+        with_extra_parameters => extra_parameters: Vec<(u64, Vec<u8>)>,
+        with_follow_preferred_address => follow_preferred_address: bool,
+        with_max_paths => max_paths: usize,
+        with_scheduler => scheduler: Scheduler,
+    }
 }
 
 /// More than any path holds, and so little that sums of windows do not overflow.
@@ -203,6 +247,7 @@ impl Default for TransportConfig {
 
 /// A client's configuration.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct ClientConfig {
     /// TLS: roots, ALPN, certificates; its crypto provider is the connection's.
     ///
@@ -212,6 +257,20 @@ pub struct ClientConfig {
     pub tls: Arc<rustls::ClientConfig>,
     /// The transport.
     pub transport: Arc<TransportConfig>,
+}
+
+impl ClientConfig {
+    /// Creates a configuration with the default transport.
+    pub fn new(tls: impl Into<Arc<rustls::ClientConfig>>) -> ClientConfig {
+        ClientConfig { tls: tls.into(), transport: Arc::default() }
+    }
+
+    /// Sets [`transport`](ClientConfig::transport).
+    #[must_use]
+    pub fn with_transport(mut self, transport: impl Into<Arc<TransportConfig>>) -> ClientConfig {
+        self.transport = transport.into();
+        self
+    }
 }
 
 /// Addresses at which a server prefers to be reached once the handshake is done (RFC 9000 s.9.6).
@@ -225,6 +284,7 @@ pub struct PreferredAddresses {
 
 /// A server's configuration.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct ServerConfig {
     /// TLS: certificate, ALPN; its crypto provider is the connection's.
     ///
@@ -234,8 +294,33 @@ pub struct ServerConfig {
     pub tls: Arc<rustls::ServerConfig>,
     /// The transport.
     pub transport: Arc<TransportConfig>,
-    /// Addresses that clients are asked to move to; none: they stay.
+    /// Addresses to which the server asks clients to migrate. With `None`, clients keep using the
+    /// address of the handshake.
     pub preferred_addresses: Option<PreferredAddresses>,
+}
+
+impl ServerConfig {
+    /// Creates a configuration with the default transport and without preferred addresses.
+    pub fn new(tls: impl Into<Arc<rustls::ServerConfig>>) -> ServerConfig {
+        ServerConfig { tls: tls.into(), transport: Arc::default(), preferred_addresses: None }
+    }
+
+    /// Sets [`transport`](ServerConfig::transport).
+    #[must_use]
+    pub fn with_transport(mut self, transport: impl Into<Arc<TransportConfig>>) -> ServerConfig {
+        self.transport = transport.into();
+        self
+    }
+
+    /// Sets [`preferred_addresses`](ServerConfig::preferred_addresses).
+    #[must_use]
+    pub fn with_preferred_addresses(
+        mut self,
+        addresses: Option<PreferredAddresses>,
+    ) -> ServerConfig {
+        self.preferred_addresses = addresses;
+        self
+    }
 }
 
 #[cfg(test)]

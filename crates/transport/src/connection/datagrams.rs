@@ -23,6 +23,7 @@ const PACKET_OVERHEAD: usize = 1 + 4 + 16;
 
 /// Reason for which a datagram cannot be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DatagramError {
     /// The peer takes none, or its transport parameters have not come yet.
     Unsupported,

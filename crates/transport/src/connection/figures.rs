@@ -8,6 +8,7 @@ use super::{Connection, Stats};
 
 /// Statistics of a path, such as a connection's active one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct PathStats {
     /// The round-trip time as it is estimated now.
     pub rtt: Duration,

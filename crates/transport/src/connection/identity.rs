@@ -6,6 +6,7 @@ use super::Connection;
 
 /// Application protocol and server name, on which TLS agreed in the handshake.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct HandshakeData {
     /// The application protocol (ALPN); none: not yet, or none was asked for.
     pub protocol: Option<Vec<u8>>,
@@ -16,6 +17,7 @@ pub struct HandshakeData {
 
 /// Reason that no keying material was exported.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ExportError {
     /// The handshake is not complete.
     NotConnected,

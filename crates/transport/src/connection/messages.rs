@@ -6,6 +6,7 @@ use crate::operation::{Bytes, Call, HookId, MAX_MESSAGE, Operation};
 
 /// Reason for which a hook did not get a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TellError {
     /// It is not attached any more.
     Gone,

@@ -21,6 +21,7 @@ const BEYOND_WINDOW: u64 = 8 * 1200;
 
 /// Reason for which a connection cannot migrate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MigrateError {
     /// Not before the handshake is confirmed (RFC 9000 s.9).
     NotConfirmed,

@@ -20,7 +20,7 @@
 //! * `datagrams.rs`: RFC 9221; `ack_frequency.rs`: when acknowledgements go, and are asked for;
 //! * `identity.rs`: what TLS says of the peer; `peer.rs`: its transport parameters; `figures.rs`: what is known of
 //!   the path;
-//! * `held.rs`: held back by the endpoint while other connections have their turn;
+//! * `driver.rs`: calls of event loops; `held.rs`: whether an event loop holds the connection back;
 //! * `memory.rs`: what the peer has us keep;
 //! * `timers.rs`: when to do something unasked; `close.rs`: the end;
 //! * `ids.rs`: connection IDs, and what an endpoint has to know of them;
@@ -42,6 +42,7 @@ mod close;
 mod config;
 mod connection_ids;
 mod datagrams;
+pub mod driver;
 mod early;
 mod figures;
 mod frames;
@@ -103,7 +104,7 @@ use crate::crypto::Forgeries;
 use crate::lazy::{Coins, LazyBox, LazyRng};
 use crate::operation::{Extensions, HookError, HookId, Hooks, Operation};
 use crate::received::EcnCodepoint;
-use crate::stream::{ReadOutcome, StreamError, StreamEvent, Streams};
+use crate::stream::{StreamEvent, Streams};
 use crate::violation::Failure;
 
 use acknowledgements::Acknowledgements;
@@ -137,6 +138,7 @@ pub(crate) use view::View;
 
 /// Event of a connection, for the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Event {
     /// The handshake is complete: the peer is who it says, data is as safe as it gets.
     Connected,
@@ -205,6 +207,7 @@ pub struct Transmit {
 
 /// Counters of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Stats {
     /// Datagrams received.
     pub datagrams_received: u64,
@@ -217,7 +220,7 @@ pub struct Stats {
     /// Packets that were opened.
     pub packets_received: u64,
     /// Number of those packets whose data was decrypted directly into the memory from which their
-    /// stream is read, without a copy ([`OpenTo`](crate::OpenTo)).
+    /// stream is read, without a copy ([`PacketKey`](crate::crypto::PacketKey)).
     pub packets_opened_to_streams: u64,
     /// Packets that did not come, and whose payload a hook has put together from others.
     pub packets_recovered: u64,
@@ -398,23 +401,7 @@ impl Connection {
         self.streams.accept(direction)
     }
 
-    /// See [`Streams::write`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn write(&mut self, id: StreamId, data: &[u8]) -> Result<usize, StreamError> {
-        self.streams.write(id, data)
-    }
-
-    /// See [`Streams::read`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn read(&mut self, id: StreamId, buffer: &mut [u8]) -> Result<ReadOutcome, StreamError> {
-        self.streams.read(id, buffer)
-    }
-
-    /// All calls on streams.
+    /// Returns the streams of the connection, for all calls that read, write, reset or stop them.
     pub fn streams(&mut self) -> &mut Streams {
         &mut self.streams
     }

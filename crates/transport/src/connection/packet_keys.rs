@@ -127,7 +127,7 @@ impl PacketKeys {
     /// Most packets that a space's keys may protect if they are never updated: those of every space but 1-RTT;
     /// none for 1-RTT, and where there are no keys.
     fn limit(&self, id: SpaceId) -> Option<u64> {
-        Some(self.limits.confidentiality(&*self.sealing(id)?.packet))
+        Some(self.limits.confidentiality(self.sealing(id)?.packet.confidentiality_limit()))
     }
 
     /// True if so many packets of a space were sent that the rest is reserved for closing the connection. Packet
@@ -149,7 +149,7 @@ impl PacketKeys {
             return keys.seal(path, number, header, payload).ok();
         }
         let keys = self.sealing(id)?;
-        let beyond = number >= self.limits.confidentiality(&*keys.packet);
+        let beyond = number >= self.limits.confidentiality(keys.packet.confidentiality_limit());
         if beyond { None } else { keys.packet.encrypt_in_place(number, header, payload).ok() }
     }
 

@@ -14,8 +14,9 @@ use super::packet_builder::MIN_PACKET;
 use super::paths::PathKey;
 use super::space::{PathId, Sent};
 use crate::Timestamp;
+use crate::congestion::shared::Share;
 use crate::congestion::{
-    AckSample, Controller, DeliveryRate, Pacer, Rate, RateSample, Share, Signal, WindowUsage,
+    AckSample, Controller, DeliveryRate, Pacer, Rate, RateSample, Signal, WindowUsage,
 };
 #[cfg(feature = "qlog")]
 use crate::path::EcnState;
@@ -345,7 +346,7 @@ impl Path {
         }
         let is_new = self.lost == 0 && self.controller.slow_start_threshold().is_none();
         if is_new && self.controller.window() < window {
-            self.controller.set_window(window);
+            self.set_controller_window(window);
         }
     }
 
@@ -480,14 +481,16 @@ impl Path {
         self.hook_window = window;
     }
 
-    /// A hook sets the congestion controller's window; true if that can be set.
+    /// Sets the congestion controller's window. Returns true if it can be set.
     pub(super) fn set_controller_window(&mut self, window: u64) -> bool {
-        self.controller.set_window(window)
+        let controller = self.controller.adjustable();
+        controller.map(|controller| controller.set_window(window)).is_some()
     }
 
-    /// A hook sets the congestion controller's slow start threshold; true if that can be set.
+    /// Sets the congestion controller's slow start threshold. Returns true if it can be set.
     pub(super) fn set_slow_start_threshold(&mut self, threshold: Option<u64>) -> bool {
-        self.controller.set_slow_start_threshold(threshold)
+        let controller = self.controller.adjustable();
+        controller.map(|controller| controller.set_slow_start_threshold(threshold)).is_some()
     }
 
     /// Rate at which the congestion controller lets packets leave.

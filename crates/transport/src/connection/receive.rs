@@ -509,7 +509,7 @@ impl Connection {
         // Or what the key stands (RFC 9001 s.6.6).
         let open = |key: &dyn PacketKey, payload: &mut [u8]| {
             let opened = key.decrypt_in_place(number, head, payload);
-            opened.map(|opened| opened.len()).map_err(|_| limits.integrity(key))
+            opened.map(|opened| opened.len()).map_err(|_| limits.integrity(key.integrity_limit()))
         };
         let opened = match (found.kind, &other) {
             (PacketType::OneRtt, _) => {

@@ -17,13 +17,9 @@ use crate::operation::Operation;
 use crate::received::EcnCodepoint;
 
 impl Connection {
-    /// More datagrams for the message to the system that one from [`Connection::poll_transmit`] goes in (GSO): they have its
-    /// addresses, mark and size, but for the last, which may be shorter. At most `most` are written into `buffer`, one
-    /// behind the other without a gap. Returns how many bytes they take; 0: what is next, if anything, is for
-    /// [`Connection::poll_transmit`].
-    ///
-    /// To be called at the same time as that, right after it. What both give is the same as without this one.
-    pub fn poll_transmit_more(
+    /// Writes more datagrams for the GSO message in which the datagram `last` will be sent. See
+    /// [`Driver::poll_transmit_more`](super::driver::Driver::poll_transmit_more).
+    pub(super) fn poll_transmit_more(
         &mut self,
         now: Timestamp,
         last: &Transmit,

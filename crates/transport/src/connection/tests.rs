@@ -54,6 +54,7 @@ use equic_wire::{Direction, StreamId, VarInt};
 
 use super::*;
 use crate::congestion::Algorithm;
+use crate::stream::ReadOutcome;
 use crate::violation::Violation;
 use network::{Faults, Network};
 
@@ -79,7 +80,7 @@ fn echo(network: &mut Network, length: usize) -> Duration {
     let mut finished = false;
     network.run_until(Duration::from_secs(600), |client, echo_server| {
         if written < length {
-            written += client.write(id, &data[written..]).unwrap_or(0);
+            written += client.streams().write(id, &data[written..]).unwrap_or(0);
             if written == length {
                 client.streams().finish(id).unwrap();
             }
@@ -90,7 +91,7 @@ fn echo(network: &mut Network, length: usize) -> Duration {
         if let Some((id, pending, ended)) = &mut server {
             let mut buffer = [0; 8192];
             while pending.len() < 1 << 20 {
-                match echo_server.read(*id, &mut buffer) {
+                match echo_server.streams().read(*id, &mut buffer) {
                     Ok(ReadOutcome::Bytes(count)) => pending.extend_from_slice(&buffer[..count]),
                     Ok(ReadOutcome::Finished) => {
                         *ended = true;
@@ -99,7 +100,7 @@ fn echo(network: &mut Network, length: usize) -> Duration {
                     _ => break,
                 }
             }
-            if let Ok(count) = echo_server.write(*id, pending) {
+            if let Ok(count) = echo_server.streams().write(*id, pending) {
                 pending.drain(..count);
             }
             if *ended && pending.is_empty() {
@@ -108,7 +109,7 @@ fn echo(network: &mut Network, length: usize) -> Duration {
         }
         let mut buffer = [0; 8192];
         loop {
-            match client.read(id, &mut buffer) {
+            match client.streams().read(id, &mut buffer) {
                 Ok(ReadOutcome::Bytes(count)) => back.extend_from_slice(&buffer[..count]),
                 Ok(ReadOutcome::Finished) => {
                     finished = true;
@@ -140,7 +141,7 @@ fn send_one_way(network: &mut Network, length: usize) {
                     *byte = self::byte(written + at);
                 }
             }
-            let Ok(count) = client.write(id, &outgoing[left.clone()]) else { break };
+            let Ok(count) = client.streams().write(id, &outgoing[left.clone()]) else { break };
             left.start += count;
             written += count;
             if written == length {
@@ -149,7 +150,7 @@ fn send_one_way(network: &mut Network, length: usize) {
         }
         server = server.or_else(|| end.accept(Direction::Unidirectional));
         while let Some(id) = server {
-            match end.read(id, &mut buffer) {
+            match end.streams().read(id, &mut buffer) {
                 Ok(ReadOutcome::Bytes(count)) => {
                     let right = (0..count).all(|at| buffer[at] == byte(read + at));
                     assert!(right, "other bytes arrived near {read}");
@@ -322,7 +323,7 @@ fn buffer_without_room_is_no_panic() {
         network.client.poll_transmit(now, buffer);
         network.connect();
         let id = network.client.open(Direction::Unidirectional).unwrap();
-        network.client.write(id, &[7; 3000]).unwrap();
+        network.client.streams().write(id, &[7; 3000]).unwrap();
         now = network.now();
         for _ in 0..3 {
             let sent = network.client.poll_transmit(now, buffer);

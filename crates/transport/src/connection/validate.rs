@@ -41,6 +41,7 @@ const EXTRA_HEADER: usize = 10;
 
 /// A setting whose value is out of range.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SettingError {
     /// Name of the structure that has the field, such as `TransportConfig`.
     pub config: &'static str,

@@ -1,10 +1,9 @@
 //! Limits on the number of packets that a key may protect, or reject as forged (RFC 9001 s.6.6).
 
-use rustls::quic::PacketKey;
-
 /// Limits on the use of keys, in addition to the limits of the AEAD, which apply in any case (RFC
 /// 9001 s.6.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct KeyLimits {
     /// Largest number of packets that one set of keys protects. 1-RTT keys are updated after half
     /// of these packets. If an update is not possible, the connection is closed with
@@ -14,6 +13,13 @@ pub struct KeyLimits {
     /// Number of packets that may fail authentication before the connection is closed with
     /// AEAD_LIMIT_REACHED.
     pub forged_packets: u64,
+}
+
+crate::setters! {
+    KeyLimits {
+        with_packets_per_key => packets_per_key: u64,
+        with_forged_packets => forged_packets: u64,
+    }
 }
 
 impl Default for KeyLimits {
@@ -29,14 +35,15 @@ impl Default for KeyLimits {
 const LAST_WORDS: u64 = 64;
 
 impl KeyLimits {
-    /// Returns the largest number of packets that `key` may protect.
-    pub(crate) fn confidentiality(self, key: &dyn PacketKey) -> u64 {
-        self.packets_per_key.min(key.confidentiality_limit())
+    /// Returns the largest number of packets that a key may protect whose AEAD has this limit.
+    pub(crate) fn confidentiality(self, of_aead: u64) -> u64 {
+        self.packets_per_key.min(of_aead)
     }
 
-    /// Returns the number of packets that may fail authentication with `key`.
-    pub(crate) fn integrity(self, key: &dyn PacketKey) -> u64 {
-        self.forged_packets.min(key.integrity_limit())
+    /// Returns the number of packets that may fail authentication with a key whose AEAD has this
+    /// limit.
+    pub(crate) fn integrity(self, of_aead: u64) -> u64 {
+        self.forged_packets.min(of_aead)
     }
 }
 

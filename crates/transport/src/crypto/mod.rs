@@ -4,7 +4,7 @@
 //! * `session.rs`: the handshake, as the connection uses it;
 //! * `phases.rs`: 1-RTT keys and their update (s.6); `limits.rs`: how many packets keys may protect
 //!   (s.6.6);
-//! * `open_to.rs`: keys that decrypt packets into another buffer;
+//! * `packet_key.rs`: keys that can also decrypt packets into another buffer;
 //! * `retry.rs`: the integrity tag of Retry packets (s.5.8);
 //! * `token.rs`: tokens for address validation (RFC 9000 s.8.1);
 //! * `null/`: with the feature `null-crypto`, packets without any protection. Simulations use it.
@@ -12,7 +12,7 @@
 mod limits;
 #[cfg(feature = "null-crypto")]
 pub(crate) mod null;
-mod open_to;
+mod packet_key;
 mod phases;
 mod retry;
 pub(crate) mod session;
@@ -30,7 +30,7 @@ use crate::connection::tls_version;
 
 pub use limits::KeyLimits;
 pub(crate) use limits::{Forgeries, last_words};
-pub use open_to::OpenTo;
+pub use packet_key::PacketKey;
 pub(crate) use phases::{OneRttKeys, OpenError, Wear};
 pub(crate) use retry::{RETRY_TAG_LEN, retry_tag};
 pub(crate) use token::{CLOCK_SKEW, MAX_TOKEN, TOKEN_KEY_LEN, Token, TokenSealer, Validity};

@@ -1,13 +1,12 @@
 //! 1-RTT packet protection keys and their update (RFC 9001 s.6).
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use equic_wire::PathId;
-use rustls::quic::{DirectionalKeys, HeaderProtectionKey, Keys, PacketKey, PacketKeySet};
+use rustls::quic::{DirectionalKeys, HeaderProtectionKey, Keys};
 
 use super::limits::{KeyLimits, last_words};
-use super::open_to::{OpenTo, opener_of};
+use super::packet_key::{KeyPair, OneRttKey};
 use super::session::KeySource;
 use crate::Timestamp;
 
@@ -70,42 +69,9 @@ impl Firsts {
     }
 }
 
-/// Encrypts the payload of a packet. On a path other than path 0, the nonce contains the path ID
-/// (RFC 10069 s.2.4).
-fn encrypt(
-    key: &dyn PacketKey,
-    path: PathId,
-    number: u64,
-    header: &[u8],
-    payload: &mut [u8],
-) -> Result<rustls::quic::Tag, rustls::Error> {
-    if path == PathId::ZERO {
-        key.encrypt_in_place(number, header, payload)
-    } else {
-        key.encrypt_in_place_for_path(path.get(), number, header, payload)
-    }
-}
-
-/// Decrypts the payload of a packet that [`encrypt`] has encrypted.
-fn decrypt<'a>(
-    key: &dyn PacketKey,
-    path: PathId,
-    number: u64,
-    header: &[u8],
-    payload: &'a mut [u8],
-) -> Result<&'a [u8], rustls::Error> {
-    if path == PathId::ZERO {
-        key.decrypt_in_place(number, header, payload)
-    } else {
-        key.decrypt_in_place_for_path(path.get(), number, header, payload)
-    }
-}
-
 /// The keys of one key phase, for both directions.
 struct Phase {
-    keys: PacketKeySet,
-    /// Decrypts packets into another buffer. `None` if the key cannot do that.
-    opener: Option<Arc<dyn OpenTo>>,
+    keys: KeyPair,
     /// Largest number of packets that may be sent in this key phase.
     limit: u64,
     /// The first packet number sent in this key phase on each path.
@@ -120,11 +86,10 @@ struct Phase {
 }
 
 impl Phase {
-    fn new(keys: PacketKeySet, limits: KeyLimits) -> Phase {
-        let limit = limits.confidentiality(&*keys.local);
-        let opener = opener_of(&*keys.remote);
+    fn new(keys: KeyPair, limits: KeyLimits) -> Phase {
+        let limit = limits.confidentiality(keys.local.confidentiality_limit());
         let (first_sent, first_received) = (Firsts::default(), Firsts::default());
-        Phase { keys, opener, limit, first_sent, first_received, sealed: 0, confirmed: None }
+        Phase { keys, limit, first_sent, first_received, sealed: 0, confirmed: None }
     }
 }
 
@@ -147,13 +112,13 @@ pub(crate) struct OneRttKeys {
     /// The next keys, derived in advance so that a key update takes no extra time (RFC 9001 s.6.3,
     /// s.9.5). `None` until [`NEXT_AFTER`] packets have arrived.
     // RFC 9001 s.6.3 #1 #3
-    next: Option<PacketKeySet>,
+    next: Option<KeyPair>,
     /// Number of packets received so far, while the next keys are not derived yet.
     received: u64,
     /// The peer's previous keys, and the time until which they are kept. They decrypt packets that
     /// arrive after a packet with newer keys. The time is `None` until the first packet with the
     /// newer keys arrives.
-    previous: Option<(Box<dyn PacketKey>, Option<Timestamp>)>,
+    previous: Option<(OneRttKey, Option<Timestamp>)>,
     limits: KeyLimits,
     updates: u64,
 }
@@ -169,7 +134,7 @@ impl OneRttKeys {
             remote_header,
             secrets,
             bit: false,
-            current: Phase::new(PacketKeySet { local, remote }, limits),
+            current: Phase::new(KeyPair { local: local.into(), remote: remote.into() }, limits),
             next: None,
             received: 0,
             previous: None,
@@ -204,13 +169,7 @@ impl OneRttKeys {
     pub(crate) fn take_path_ids(&self) -> bool {
         // Try the highest path ID and packet number, which no real packet ever has.
         let number = equic_wire::VarInt::MAX.get();
-        let tried = self.current.keys.local.encrypt_in_place_for_path(
-            PathId::MAX.get(),
-            number,
-            &[],
-            &mut [],
-        );
-        tried.is_ok()
+        self.current.keys.local.seal(PathId::MAX, number, &[], &mut []).is_ok()
     }
 
     /// Forgets the packet numbers of the path `path`, which has ended.
@@ -239,7 +198,7 @@ impl OneRttKeys {
         if self.current.sealed >= self.current.limit {
             return Err(rustls::Error::EncryptError);
         }
-        let tag = encrypt(&*self.current.keys.local, path, number, header, payload)?;
+        let tag = self.current.keys.local.seal(path, number, header, payload)?;
         self.current.sealed += 1;
         self.current.first_sent.lower(path, number);
         Ok(tag)
@@ -268,7 +227,7 @@ impl OneRttKeys {
 
     /// Returns the number of packets that may fail authentication with these keys (RFC 9001 s.6.6).
     pub(crate) fn integrity_limit(&self) -> u64 {
-        self.limits.integrity(&*self.current.keys.remote)
+        self.limits.integrity(self.current.keys.remote.integrity_limit())
     }
 
     /// Updates the keys and returns true, if the peer has acknowledged a packet with the current
@@ -330,7 +289,7 @@ impl OneRttKeys {
         retain: Timestamp,
     ) -> Result<(&'a [u8], bool), OpenError> {
         if bit == self.bit {
-            let opened = decrypt(&*self.current.keys.remote, path, number, header, payload);
+            let opened = self.current.keys.remote.open(path, number, header, payload);
             return match opened {
                 Ok(opened) => {
                     self.received(path, number, retain);
@@ -350,7 +309,7 @@ impl OneRttKeys {
         );
         if overtaken {
             let Some((previous, _)) = &self.previous else { return Err(OpenError::Forged) };
-            return match decrypt(&**previous, path, number, header, payload) {
+            return match previous.open(path, number, header, payload) {
                 Ok(opened) => Ok((opened, false)),
                 Err(_) => Err(OpenError::Forged),
             };
@@ -359,7 +318,7 @@ impl OneRttKeys {
         // RFC 9001 s.6.3 #2
         let next = next.get_or_insert_with(|| secrets.next_packet_keys());
         let opened =
-            decrypt(&*next.remote, path, number, header, payload).map_err(|_| OpenError::Forged)?;
+            next.remote.open(path, number, header, payload).map_err(|_| OpenError::Forged)?;
         // RFC 9001 s.6.4: the packet has newer keys than a packet with a higher number, which is
         // forbidden.
         if largest.is_some_and(|largest| number < largest) {
@@ -379,7 +338,7 @@ impl OneRttKeys {
     /// Returns true if [`OneRttKeys::open_to`] can decrypt packets with this Key Phase bit.
     #[inline]
     pub(crate) fn may_open_to(&self, bit: bool) -> bool {
-        self.current.opener.is_some() && !self.asks_how_long(bit)
+        self.current.keys.remote.opener().is_some() && !self.asks_how_long(bit)
     }
 
     /// Decrypts a packet's payload from `sealed`, which ends with the tag, into `to`, which is
@@ -400,7 +359,8 @@ impl OneRttKeys {
         if self.asks_how_long(bit) {
             return None;
         }
-        let opened = self.current.opener.as_ref()?.open_to(path.get(), number, header, sealed, to);
+        let opener = self.current.keys.remote.opener()?;
+        let opened = opener.open_to(path.get(), number, header, sealed, to);
         if opened {
             // The time is not used, because there are no previous keys.
             self.received(path, number, Timestamp::START);
@@ -741,12 +701,14 @@ mod tests {
     #[test]
     fn key_update_limits_can_be_lowered_and_not_raised() {
         let (client, _) = ends();
-        let key = &*client.keys.current.keys.local;
+        let local = &client.keys.current.keys.local;
+        let of_aead = (local.confidentiality_limit(), local.integrity_limit());
+        assert_eq!(of_aead, (1 << 23, 1 << 52));
         let limits =
             |packets_per_key, forged_packets| KeyLimits { packets_per_key, forged_packets };
         let low = limits(7, 8);
-        assert_eq!((low.confidentiality(key), low.integrity(key)), (7, 8));
+        assert_eq!((low.confidentiality(of_aead.0), low.integrity(of_aead.1)), (7, 8));
         let high = limits(u64::MAX, u64::MAX);
-        assert_eq!((high.confidentiality(key), high.integrity(key)), (1 << 23, 1 << 52));
+        assert_eq!((high.confidentiality(of_aead.0), high.integrity(of_aead.1)), of_aead);
     }
 }

@@ -3,10 +3,11 @@
 
 use equic_wire::TransportErrorCode;
 use rustls::pki_types::CertificateDer;
-use rustls::quic::{DirectionalKeys, Keys, PacketKeySet};
+use rustls::quic::{DirectionalKeys, Keys};
 
 #[cfg(feature = "null-crypto")]
 use super::null;
+use super::packet_key::KeyPair;
 use crate::connection::ExportError;
 use crate::violation::{Failure, Violation};
 
@@ -35,11 +36,11 @@ pub(crate) enum KeySource {
 
 impl KeySource {
     /// Returns the keys for the next key update.
-    pub(crate) fn next_packet_keys(&mut self) -> PacketKeySet {
+    pub(crate) fn next_packet_keys(&mut self) -> KeyPair {
         match self {
-            KeySource::Tls(secrets) => secrets.next_packet_keys(),
+            KeySource::Tls(secrets) => secrets.next_packet_keys().into(),
             #[cfg(feature = "null-crypto")]
-            KeySource::Null(generations) => generations.next_packet_keys(),
+            KeySource::Null(generations) => generations.next_packet_keys().into(),
         }
     }
 }

@@ -7,14 +7,14 @@ use rustls::crypto::cipher::{AeadKey, Iv};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::quic::{
-    Algorithm, ClientConnection, Connection, HeaderProtectionKey, KeyChange, Keys, PacketKey,
+    Algorithm, ClientConnection, Connection, HeaderProtectionKey, KeyChange, Keys,
     ServerConnection, Tag, Version,
 };
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig, Side, SupportedCipherSuite, Tls13CipherSuite,
 };
 
-use super::{KeyLimits, OneRttKeys, OpenTo};
+use super::{KeyLimits, OneRttKeys, PacketKey};
 use crate::testing::hex;
 
 pub(crate) fn configs() -> (Arc<ClientConfig>, Arc<ServerConfig>) {
@@ -56,23 +56,14 @@ pub(crate) fn configs_with(
     (Arc::new(client), Arc::new(server))
 }
 
-/// Keys of rustls that can also decrypt into another buffer ([`OpenTo`]). If a packet fails
-/// authentication, they write arbitrary bytes to that buffer.
-struct Elsewhere(Arc<Box<dyn PacketKey>>);
+/// A key of rustls that can also decrypt into another buffer ([`PacketKey`]). If a packet fails
+/// authentication, it writes arbitrary bytes to that buffer.
+#[derive(Clone)]
+struct Elsewhere(Arc<Box<dyn rustls::quic::PacketKey>>);
 
-impl PacketKey for Elsewhere {
+impl rustls::quic::PacketKey for Elsewhere {
     fn encrypt_in_place(&self, n: u64, head: &[u8], data: &mut [u8]) -> Result<Tag, rustls::Error> {
         self.0.encrypt_in_place(n, head, data)
-    }
-
-    fn encrypt_in_place_for_path(
-        &self,
-        path: u32,
-        number: u64,
-        head: &[u8],
-        data: &mut [u8],
-    ) -> Result<Tag, rustls::Error> {
-        self.0.encrypt_in_place_for_path(path, number, head, data)
     }
 
     fn decrypt_in_place<'a>(
@@ -81,17 +72,10 @@ impl PacketKey for Elsewhere {
         head: &[u8],
         data: &'a mut [u8],
     ) -> Result<&'a [u8], rustls::Error> {
+        if data.is_empty() {
+            return Err(<dyn PacketKey>::offer(Arc::new(self.clone())));
+        }
         self.0.decrypt_in_place(number, head, data)
-    }
-
-    fn decrypt_in_place_for_path<'a>(
-        &self,
-        path: u32,
-        number: u64,
-        head: &[u8],
-        data: &'a mut [u8],
-    ) -> Result<&'a [u8], rustls::Error> {
-        self.0.decrypt_in_place_for_path(path, number, head, data)
     }
 
     fn tag_len(&self) -> usize {
@@ -103,12 +87,31 @@ impl PacketKey for Elsewhere {
     }
 
     fn integrity_limit(&self) -> u64 {
-        <dyn OpenTo>::offer(|| Arc::new(Elsewhere(Arc::clone(&self.0))));
         self.0.integrity_limit()
     }
 }
 
-impl OpenTo for Elsewhere {
+impl PacketKey for Elsewhere {
+    fn seal(
+        &self,
+        path: u32,
+        number: u64,
+        head: &[u8],
+        data: &mut [u8],
+    ) -> Result<Tag, rustls::Error> {
+        self.0.encrypt_in_place_for_path(path, number, head, data)
+    }
+
+    fn open<'a>(
+        &self,
+        path: u32,
+        number: u64,
+        head: &[u8],
+        data: &'a mut [u8],
+    ) -> Result<&'a [u8], rustls::Error> {
+        self.0.decrypt_in_place_for_path(path, number, head, data)
+    }
+
     fn open_to(&self, path: u32, number: u64, head: &[u8], sealed: &[u8], to: &mut [u8]) -> bool {
         let mut packet = sealed.to_vec();
         let opened = self.0.decrypt_in_place_for_path(path, number, head, &mut packet);
@@ -118,13 +121,21 @@ impl OpenTo for Elsewhere {
         }
         opened.is_ok()
     }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.0.confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.0.integrity_limit()
+    }
 }
 
 /// A TLS algorithm that creates keys of type [`Elsewhere`].
 struct MakesElsewhere(&'static dyn Algorithm);
 
 impl Algorithm for MakesElsewhere {
-    fn packet_key(&self, key: AeadKey, iv: Iv) -> Box<dyn PacketKey> {
+    fn packet_key(&self, key: AeadKey, iv: Iv) -> Box<dyn rustls::quic::PacketKey> {
         Box::new(Elsewhere(Arc::new(self.0.packet_key(key, iv))))
     }
 

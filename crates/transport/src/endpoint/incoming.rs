@@ -51,6 +51,7 @@ impl Incoming {
 
 /// The reason why a connection attempt could not be accepted.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum AcceptError {
     /// The endpoint has no server configuration, so it accepts no connections.
     NotServing,

@@ -79,6 +79,7 @@ const MAX_MAX_INCOMING: u64 = 1_000_000;
 
 /// Configuration of an endpoint.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct EndpointConfig {
     /// Generates the connection IDs of this endpoint.
     pub ids: Arc<dyn ConnectionIdGenerator>,
@@ -112,6 +113,20 @@ pub struct EndpointConfig {
     pub max_resets: u32,
     suite: Suite,
     random: &'static dyn SecureRandom,
+}
+
+crate::setters! {
+    EndpointConfig {
+        with_ids => ids: Arc<dyn ConnectionIdGenerator>,
+        with_reset_key => reset_key: Option<Zeroizing<[u8; RESET_KEY_LEN]>>,
+        with_token_key => token_key: Option<TokenKey>,
+        with_retry_tokens => retry_tokens: Option<Arc<dyn RetryTokens>>,
+        with_retry_token_lifetime => retry_token_lifetime: Duration,
+        with_new_token_lifetime => new_token_lifetime: Duration,
+        with_used_tokens => used_tokens: usize,
+        with_max_incoming => max_incoming: usize,
+        with_max_resets => max_resets: u32,
+    } private { suite, random }
 }
 
 impl EndpointConfig {

@@ -274,7 +274,7 @@ fn endpoint_many_connections_on_one_socket() {
         let connection = pair.connection(0, *handle);
         assert!(connection.is_connected());
         let id = connection.open(Direction::Unidirectional).unwrap();
-        connection.write(id, &[number as u8]).unwrap();
+        connection.streams().write(id, &[number as u8]).unwrap();
         connection.streams().finish(id).unwrap();
     }
     pair.settle();
@@ -282,7 +282,7 @@ fn endpoint_many_connections_on_one_socket() {
     for connection in pair.connections[1].values_mut() {
         let id = connection.accept(Direction::Unidirectional).unwrap();
         let mut byte = [0];
-        assert_eq!(connection.read(id, &mut byte), Ok(ReadOutcome::Bytes(1)));
+        assert_eq!(connection.streams().read(id, &mut byte), Ok(ReadOutcome::Bytes(1)));
         seen.push(byte[0]);
     }
     // All server connections took the memory for their streams from the endpoint's pool and have
@@ -391,7 +391,7 @@ fn reset_is_sent_for_a_forgotten_connection() {
     pair.ends[1].remove(server);
     let connection = pair.connection(0, handle);
     let id = connection.open(Direction::Bidirectional).unwrap();
-    connection.write(id, &[0; 200]).unwrap();
+    connection.streams().write(id, &[0; 200]).unwrap();
     pair.settle();
     let closed = Event::Closed(CloseReason::StatelessReset);
     assert!(pair.events[0].contains(&closed), "{:?}", pair.events[0]);

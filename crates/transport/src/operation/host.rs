@@ -151,6 +151,7 @@ impl Field {
 
 /// The reason why a request of a hook was denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Denied {
     /// Hooks cannot set this field.
     ReadOnly(Field),

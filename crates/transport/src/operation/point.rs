@@ -75,6 +75,7 @@ impl OwnFrame {
 
 /// The reason why a hook could not be attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AttachError {
     /// The hook wants the default's answer, but this operation cannot provide it.
     NoDefault(Operation),

@@ -24,6 +24,7 @@ pub(crate) enum SendState {
 
 /// The reason why the application cannot write to a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WriteError {
     /// The send buffers are full, or the peer's flow control limits permit no more data. Wait until
     /// the stream is writable.

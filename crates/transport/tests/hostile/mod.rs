@@ -170,7 +170,7 @@ impl Case {
         let (client, server) =
             if on_client { (&honest.0, &armed.1) } else { (&armed.0, &honest.1) };
         let (client, server) = (client.clone(), server.clone());
-        let config = ClientConfig { tls: client, transport: transport.clone() };
+        let config = ClientConfig::new(client).with_transport(transport.clone());
         let name = ServerName::try_from("equic.test").unwrap();
         let start = Timestamp::START;
         let first = Connection::connect(start, &config, name, address(SERVER), [configuration; 32]);
@@ -179,7 +179,7 @@ impl Case {
             attacker: first.unwrap(),
             victim: None,
             on_client,
-            server_config: ServerConfig { tls: server, transport, preferred_addresses: None },
+            server_config: ServerConfig::new(server).with_transport(transport),
             orders,
             accounts: BTreeMap::new(),
             flight: VecDeque::new(),
@@ -349,8 +349,8 @@ impl Case {
             if what & 1 == 0 {
                 break;
             }
-            while let Ok(ReadOutcome::Bytes(count)) = victim.read(id, &mut buffer) {
-                let _ = victim.write(id, &buffer[..count]);
+            while let Ok(ReadOutcome::Bytes(count)) = victim.streams().read(id, &mut buffer) {
+                let _ = victim.streams().write(id, &buffer[..count]);
             }
             let _ = match what & 6 {
                 2 => victim.streams().finish(id),
@@ -362,7 +362,7 @@ impl Case {
         if what & 8 != 0
             && let Some(id) = victim.open(Direction::Unidirectional)
         {
-            let _ = victim.write(id, &buffer[..usize::from(what) * 16]);
+            let _ = victim.streams().write(id, &buffer[..usize::from(what) * 16]);
             let _ = victim.streams().finish(id);
         }
         if what & 16 != 0 {

@@ -52,8 +52,8 @@ fn connect(config: &ClientConfig, remote: SocketAddr, seed: u8) -> Driver {
 }
 
 fn client_config(tls: rustls::ClientConfig) -> ClientConfig {
-    let transport = TransportConfig { ecn: false, ..TransportConfig::default() };
-    ClientConfig { tls: Arc::new(tls), transport: Arc::new(transport) }
+    let transport = TransportConfig::default().with_ecn(false);
+    ClientConfig::new(Arc::new(tls)).with_transport(Arc::new(transport))
 }
 
 /// Sends data on one stream, and checks that the peer returns it.
@@ -128,11 +128,8 @@ fn early_data_of_quinns_client() {
     let remote = socket.local_addr().unwrap();
     let mut tls = server_tls(&identity);
     tls.max_early_data_size = u32::MAX;
-    let config = ServerConfig {
-        tls: Arc::new(tls),
-        transport: Arc::new(TransportConfig { ecn: false, ..TransportConfig::default() }),
-        preferred_addresses: None,
-    };
+    let config = ServerConfig::new(Arc::new(tls))
+        .with_transport(Arc::new(TransportConfig::default().with_ecn(false)));
     let mut tls = client_tls(&identity);
     tls.enable_early_data = true;
     let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
@@ -166,10 +163,10 @@ fn early_data_of_quinns_client() {
             let mut buffer = vec![0; 65_536];
             pending.retain_mut(|(id, data)| {
                 loop {
-                    match connection.read(*id, &mut buffer) {
+                    match connection.streams().read(*id, &mut buffer) {
                         Ok(ReadOutcome::Bytes(count)) => data.extend_from_slice(&buffer[..count]),
                         Ok(ReadOutcome::Finished) => {
-                            assert_eq!(connection.write(*id, data), Ok(data.len()));
+                            assert_eq!(connection.streams().write(*id, data), Ok(data.len()));
                             connection.streams().finish(*id).unwrap();
                             return false;
                         }

@@ -72,7 +72,7 @@ impl Case {
         crypto.session = set(4).then(|| NullSession { parameters: Vec::new(), ticket: [16; 16] });
         crypto.sizes.certificate = if set(16) { 9_000 } else { 1_000 };
         let mut config = InsecureNullConfig::new(crypto);
-        let mut transport = TransportConfig { first_unknown: set(32), ..Default::default() };
+        let mut transport = TransportConfig::default().with_first_unknown(set(32));
         if set(8) {
             transport.datagram_receive_buffer = 0;
         }
@@ -234,8 +234,8 @@ impl Case {
         let mut buffer = [0; 4096];
         for id in ids {
             if what & 1 != 0 {
-                while let Ok(ReadOutcome::Bytes(count)) = victim.read(id, &mut buffer) {
-                    let _ = victim.write(id, &buffer[..count]);
+                while let Ok(ReadOutcome::Bytes(count)) = victim.streams().read(id, &mut buffer) {
+                    let _ = victim.streams().write(id, &buffer[..count]);
                 }
                 let _ = match what & 6 {
                     2 => victim.streams().finish(id),
@@ -248,7 +248,7 @@ impl Case {
         if what & 8 != 0
             && let Some(id) = victim.open(Direction::Unidirectional)
         {
-            let _ = victim.write(id, &buffer[..usize::from(what) * 16]);
+            let _ = victim.streams().write(id, &buffer[..usize::from(what) * 16]);
             let _ = victim.streams().finish(id);
         }
         if what & 16 != 0 {

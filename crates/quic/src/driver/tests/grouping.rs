@@ -108,7 +108,7 @@ fn ask(idle: &mut Idle, waits: bool) -> bool {
     let now = idle.driver.socket.now();
     let client = &mut idle.clients[0];
     let id = client.open(Direction::Bidirectional).unwrap();
-    client.write(id, b"GET /").unwrap();
+    client.streams().write(id, b"GET /").unwrap();
     let mut state = idle.cells[0].lock();
     if waits {
         let cx = Context::from_waker(std::task::Waker::noop());

@@ -35,7 +35,7 @@ fn answer(idle: &mut Idle, datagram: &mut [u8]) {
 /// The client sends a packet of about a thousand bytes, which gives credit for three times as many.
 fn speak(client: &mut Connection) {
     let id = client.open(Direction::Unidirectional).unwrap();
-    assert_eq!(client.write(id, &[7; 1000]).unwrap(), 1000);
+    assert_eq!(client.streams().write(id, &[7; 1000]).unwrap(), 1000);
 }
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn token_of_a_new_token_frame_is_for_the_validated_address() {
     let elsewhere = forged.local_addr().unwrap();
     let transport = Arc::new(TransportConfig::default());
     let tls = Arc::clone(&idle.tls.1);
-    let server = ServerConfig { tls, transport: Arc::clone(&transport), preferred_addresses: None };
+    let server = ServerConfig::new(tls).with_transport(Arc::clone(&transport));
     let config = EndpointConfig::new(&crate::default_provider().unwrap()).unwrap();
     let socket = Arc::clone(&idle.driver.socket);
     socket.lock().endpoint = Endpoint::new(config, Some(Arc::new(server)), [8; 32]);
@@ -105,7 +105,7 @@ async fn token_of_a_new_token_frame_is_for_the_validated_address() {
     };
     for (from, validated) in [(elsewhere, false), (home, true)] {
         let now = socket.now();
-        let config = ClientConfig { tls: Arc::clone(&idle.tls.0), transport: transport.clone() };
+        let config = ClientConfig::new(Arc::clone(&idle.tls.0)).with_transport(transport.clone());
         let server = socket.lock().udp.local_addr();
         let name = NAME.try_into().unwrap();
         let mut client = Connection::connect(now, &config, name, server, [9; 32]).unwrap();
@@ -131,12 +131,12 @@ async fn crowd_is_joined_at_a_validated_address_only() {
     let now = socket.now();
     let transport = Arc::new(TransportConfig::default());
     let server = socket.lock().udp.local_addr();
-    let config = ClientConfig { tls: Arc::clone(&idle.tls.0), transport: transport.clone() };
+    let config = ClientConfig::new(Arc::clone(&idle.tls.0)).with_transport(transport.clone());
     let name = NAME.try_into().unwrap();
     let client = Connection::connect(now, &config, name, server, [1; 32]).unwrap();
     let (to, from) = (client.original_dcid(), client.local_ids().next().unwrap());
     let tls = Arc::clone(&idle.tls.1);
-    let config = ServerConfig { tls, transport, preferred_addresses: None };
+    let config = ServerConfig::new(tls).with_transport(transport);
     let version = KnownVersion::V1;
     let claimed = Connection::accept_from(now, &config, version, to, from, peer, [2; 32]).unwrap();
     assert_eq!(claimed.validated_address(), None);

@@ -14,7 +14,10 @@ mod tests;
 
 use std::sync::Arc;
 
-use super::{AckSample, Controller, ControllerFactory, DeliveryMark, NewReno, Signal};
+use super::{
+    AckSample, AdjustableController, Controller, ControllerFactory, DeliveryMark, NewReno, Signal,
+    TcpController,
+};
 use crate::Timestamp;
 
 use group::{Figures, Group, Member};
@@ -33,11 +36,16 @@ impl Siblings {
     pub(crate) fn new(increase: Increase) -> Siblings {
         Siblings { increase, group: Arc::default() }
     }
+
+    /// Creates the congestion controller of one path of the connection.
+    pub(super) fn start_path(&self, datagram: u16) -> Coupled {
+        Coupled::new(datagram, self.increase, &self.group)
+    }
 }
 
 impl ControllerFactory for Siblings {
     fn start(&self, datagram: u16, _seed: u64) -> Box<dyn Controller> {
-        Box::new(Coupled::new(datagram, self.increase, &self.group))
+        Box::new(self.start_path(datagram))
     }
 }
 
@@ -157,25 +165,13 @@ impl Controller for Coupled {
         self.member.on_window(self.reno.window());
     }
 
-    fn on_retransmission_timeout(&mut self, now: Timestamp) {
-        self.reno.on_retransmission_timeout(now);
-        self.member.on_window(self.reno.window());
-    }
-
     fn on_datagram_size(&mut self, size: u16) {
         self.reno.on_datagram_size(size);
         self.member.on_window(self.reno.window());
     }
 
-    fn set_window(&mut self, window: u64) -> bool {
-        self.rest = 0.0;
-        let set = self.reno.set_window(window);
-        self.member.on_window(self.reno.window());
-        set
-    }
-
-    fn set_slow_start_threshold(&mut self, threshold: Option<u64>) -> bool {
-        self.reno.set_slow_start_threshold(threshold)
+    fn adjustable(&mut self) -> Option<&mut dyn AdjustableController> {
+        Some(self)
     }
 
     fn window(&self) -> u64 {
@@ -192,5 +188,24 @@ impl Controller for Coupled {
 
     fn name(&self) -> &'static str {
         self.increase.name()
+    }
+}
+
+impl TcpController for Coupled {
+    fn on_retransmission_timeout(&mut self, now: Timestamp) {
+        self.reno.on_retransmission_timeout(now);
+        self.member.on_window(self.reno.window());
+    }
+}
+
+impl AdjustableController for Coupled {
+    fn set_window(&mut self, window: u64) {
+        self.rest = 0.0;
+        self.reno.set_window(window);
+        self.member.on_window(self.reno.window());
+    }
+
+    fn set_slow_start_threshold(&mut self, threshold: Option<u64>) {
+        self.reno.set_slow_start_threshold(threshold);
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::{Algorithm, ControllerFactory, RttEstimator};
+use super::super::{Algorithm, ControllerFactory, RttEstimator, TcpControllerFactory};
 use super::*;
 
 const DATAGRAM: u16 = 1_000;
@@ -243,12 +243,9 @@ fn coupled_idle_path_has_no_effect() {
 #[test]
 fn coupled_decrease_is_that_of_newreno() {
     for algorithm in COUPLED {
-        let factory =
-            algorithm.for_connection().expect("the algorithm has a factory for each connection");
-        let (mut coupled, mut alone) =
-            (factory.start(DATAGRAM, 0), Algorithm::NewReno.start(DATAGRAM, 0));
-        alone.for_tcp();
-        let mut both = |step: &dyn Fn(&mut dyn Controller)| {
+        let mut coupled = algorithm.start_tcp(DATAGRAM, 0);
+        let mut alone = Algorithm::NewReno.start_tcp(DATAGRAM, 0);
+        let mut both = |step: &dyn Fn(&mut dyn TcpController)| {
             step(&mut *coupled);
             step(&mut *alone);
             // The windows of both controllers may differ by a fraction of a byte.
@@ -280,7 +277,8 @@ fn coupled_decrease_is_that_of_newreno() {
         both(&|one| one.on_persistent_congestion(at(500)));
         both(&|one| one.on_retransmission_timeout(at(600)));
         both(&|one| one.on_datagram_size(1_400));
-        both(&|one| assert!(one.set_window(50_000) && one.set_slow_start_threshold(Some(20_000))));
+        both(&|one| one.adjustable().unwrap().set_window(50_000));
+        both(&|one| one.adjustable().unwrap().set_slow_start_threshold(Some(20_000)));
         assert_eq!(coupled.name(), algorithm.to_string());
         assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
     }

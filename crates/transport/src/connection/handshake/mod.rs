@@ -24,6 +24,7 @@ pub(super) const ACTIVE_IDS: u32 = 4;
 
 /// Reason for which a connection could not be created.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum StartError {
     /// The TLS configuration has no suite for Initial packets, TLS_AES_128_GCM_SHA256.
     NoInitialSuite,

@@ -15,6 +15,7 @@ use crate::path::BASE_SIZE;
 
 /// Reason for which a hook's choice of a path does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Overruled {
     /// It names a path that there is not.
     NoSuchPath,

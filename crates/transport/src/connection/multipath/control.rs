@@ -28,6 +28,7 @@ pub enum PathStatus {
 
 /// State and statistics of one of several paths ([`Connection::paths`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PathInfo {
     /// Names the path, at both ends.
     pub id: PathId,
@@ -51,6 +52,7 @@ pub struct PathInfo {
 
 /// Reason for which no path can be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OpenPathError {
     /// Servers open no paths (RFC 10069 s.3).
     Server,
@@ -87,6 +89,7 @@ impl std::error::Error for OpenPathError {}
 
 /// Reason for which a path cannot be closed, or its status not be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ClosePathError {
     /// There is no such path, or no longer.
     NoSuchPath,

@@ -134,10 +134,10 @@ fn mtu_black_hole_is_left_in_bounded_time() {
             let id = network.client.open(Direction::Unidirectional).unwrap();
             let (mut from, mut buffer) = (None, [0; 4096]);
             network.run_until(Duration::from_secs(60), |client, server| {
-                let _ = client.write(id, &[7; 4096]);
+                let _ = client.streams().write(id, &[7; 4096]);
                 from = from.or_else(|| server.accept(Direction::Unidirectional));
                 while from.is_some_and(|id| {
-                    matches!(server.read(id, &mut buffer), Ok(ReadOutcome::Bytes(1..)))
+                    matches!(server.streams().read(id, &mut buffer), Ok(ReadOutcome::Bytes(1..)))
                 }) {}
                 client.now.since(Timestamp::START) > begins && client.path().mtu() < 1472
             });
@@ -195,11 +195,11 @@ fn cwnd_full_sends_no_packets() {
     });
     network.connect();
     let id = network.client.open(Direction::Unidirectional).unwrap();
-    assert_eq!(network.client.write(id, &[7; 100_000]), Ok(100_000));
+    assert_eq!(network.client.streams().write(id, &[7; 100_000]), Ok(100_000));
     network.wait(Duration::from_secs(1));
     let sent = network.client.stats().packets_sent;
     for _ in 0..100 {
-        assert_eq!(network.client.write(id, &[7; 100]), Ok(100));
+        assert_eq!(network.client.streams().write(id, &[7; 100]), Ok(100));
         network.wait(MS);
     }
     assert_eq!(network.client.stats().packets_sent, sent);

@@ -69,7 +69,7 @@ fn hook_that_swallows_all_ends_by_the_idle_timeout() {
             replace(&mut network.client, operation, all(word));
             let id = network.client.open(Direction::Unidirectional);
             if let Some(id) = id {
-                let _ = network.client.write(id, &[1; 5000]);
+                let _ = network.client.streams().write(id, &[1; 5000]);
             }
             network.run_until(Duration::from_secs(600), |client, server| {
                 client.is_drained() && server.is_drained()
@@ -146,13 +146,13 @@ fn hook_delays_are_limited_to_a_second() {
         network.run_until(Duration::from_secs(20), |client, _| client.path().in_flight() == 0);
         let before = network.now();
         let id = network.client.open(Direction::Unidirectional).unwrap();
-        network.client.write(id, &[7; 3000]).unwrap();
+        network.client.streams().write(id, &[7; 3000]).unwrap();
         network.client.streams().finish(id).unwrap();
         let mut got = 0;
         network.run_until(Duration::from_secs(60), |_, server| {
             server.accept(Direction::Unidirectional);
             let mut buffer = [0; 4000];
-            while let Ok(ReadOutcome::Bytes(count)) = server.read(id, &mut buffer) {
+            while let Ok(ReadOutcome::Bytes(count)) = server.streams().read(id, &mut buffer) {
                 got += count;
             }
             got == 3000
@@ -179,7 +179,7 @@ fn pto_of_a_hook_is_bounded() {
         network.pass(Duration::from_millis(500));
         network.meddle = Some(Box::new(|_, _| Vec::new()));
         let id = network.client.open(Direction::Unidirectional).unwrap();
-        network.client.write(id, &[7; 500]).unwrap();
+        network.client.streams().write(id, &[7; 500]).unwrap();
         let (before, start) = (network.trace().len(), network.now());
         network.run_until(Duration::from_secs(120), |client, _| {
             client.now.since(start) > Duration::from_secs(5) || client.closing.is_closed()
@@ -223,7 +223,7 @@ fn ack_delay_of_a_hook_is_bounded() {
         network.pass(Duration::from_secs(1));
         let id = network.server_mut().open(Direction::Unidirectional).unwrap();
         let before = network.now();
-        network.server_mut().write(id, b"x").unwrap();
+        network.server_mut().streams().write(id, b"x").unwrap();
         network.run_until(Duration::from_secs(9), |_, server| server.path().in_flight() == 0);
         let took = network.now().since(before);
         assert!(took <= Duration::from_millis(20 + 25 + 2), "{operation}: {took:?}");

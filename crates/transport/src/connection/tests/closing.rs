@@ -71,10 +71,10 @@ fn run(network: &mut Network, side: Side) {
             opened = client.open(Direction::Bidirectional);
         }
         if let Some(id) = opened.filter(|_| calm == 0) {
-            calm = client.write(id, &[7; 3000]).unwrap_or(0);
+            calm = client.streams().write(id, &[7; 3000]).unwrap_or(0);
         }
         if let Some(id) = server.accept(Direction::Bidirectional) {
-            let _ = server.write(id, &[8; 3000]);
+            let _ = server.streams().write(id, &[8; 3000]);
         }
         let end = if side == Side::Client { client } else { server };
         end.is_drained()

@@ -118,7 +118,7 @@ fn early_data_is_rejected_by_a_server_with_lower_limits() {
         server.transport = promised;
         for _ in 0..10 {
             let id = network.client.open(Direction::Bidirectional).unwrap();
-            network.client.write(id, &[7; 500]).unwrap();
+            network.client.streams().write(id, &[7; 500]).unwrap();
         }
         network.connect();
         assert!(network.events[0].contains(&Event::EarlyDataRejected), "{}", network.describe());
@@ -127,7 +127,7 @@ fn early_data_is_rejected_by_a_server_with_lower_limits() {
             std::iter::from_fn(|| network.client.open(Direction::Bidirectional)).collect();
         assert_eq!(opened.iter().map(|id| id.index()).collect::<Vec<_>>(), [0, 1, 2]);
         for id in opened {
-            network.client.write(id, b"again").unwrap();
+            network.client.streams().write(id, b"again").unwrap();
         }
         let mut arrived = Vec::new();
         network.run_until(LIMIT, |_, server| {
@@ -136,7 +136,7 @@ fn early_data_is_rejected_by_a_server_with_lower_limits() {
                 arrived.push((id, Vec::new()));
             }
             for (id, data) in &mut arrived {
-                while let Ok(ReadOutcome::Bytes(count)) = server.read(*id, &mut buffer) {
+                while let Ok(ReadOutcome::Bytes(count)) = server.streams().read(*id, &mut buffer) {
                     data.extend_from_slice(&buffer[..count]);
                 }
             }

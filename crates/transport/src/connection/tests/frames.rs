@@ -382,7 +382,7 @@ fn hook_frames_are_in_no_early_packet() {
     post.lock().unwrap().waiting.extend(0..3);
     Stamps::attach(&mut client, &post);
     let id = client.open(Direction::Unidirectional).unwrap();
-    client.write(id, &[7; 5000]).unwrap();
+    client.streams().write(id, &[7; 5000]).unwrap();
     let (mut early, mut buffer) = (0, [0; 1500]);
     while client.poll_transmit(now, &mut buffer).is_some() {
         // A long header of type 0-RTT (RFC 9000 s.17.2).

@@ -73,7 +73,7 @@ fn stream_of_single_bytes_is_bounded() {
     let memory = attacker.victim().memory();
     assert!(memory < 30_000 + 8192 + BASE, "{memory}");
     let mut buffer = vec![0; 50_000];
-    let read = attacker.victim().read(id, &mut buffer);
+    let read = attacker.victim().streams().read(id, &mut buffer);
     assert_eq!(read, Ok(ReadOutcome::Bytes(30_000)));
     attacker.assert_open();
 }
@@ -263,7 +263,7 @@ fn ack_of_unsent_packets_is_a_violation() {
     let id = attacker.victim().open(Direction::Unidirectional).unwrap();
     let mut rounds = 0;
     while !attacker.victim().closing.is_closed() {
-        let _ = attacker.victim().write(id, &[1; 20_000]);
+        let _ = attacker.victim().streams().write(id, &[1; 20_000]);
         attacker.wait(Duration::from_millis(20));
         let next = attacker.victim().spaces.data().numbers.next();
         acknowledge(&mut attacker, [(0, next - 1)].into_iter());
@@ -278,7 +278,7 @@ fn ack_of_very_many_ranges_is_bounded() {
     let mut attacker = Attacker::new(1);
     attacker.listens = false;
     let id = attacker.victim().open(Direction::Unidirectional).unwrap();
-    let _ = attacker.victim().write(id, &vec![1; 500_000]);
+    let _ = attacker.victim().streams().write(id, &vec![1; 500_000]);
     attacker.pump();
     attacker.wait(Duration::from_millis(5));
     let space = &attacker.victim().spaces.data();
@@ -328,7 +328,7 @@ fn stream_opened_and_reset_is_bounded() {
         // The application does what applications do.
         while let Some(id) = attacker.victim().accept(Direction::Bidirectional) {
             accepted += 1;
-            let _ = attacker.victim().read(id, &mut [0; 10]);
+            let _ = attacker.victim().streams().read(id, &mut [0; 10]);
         }
         attacker.pump();
         attacker.be_honest();
@@ -361,9 +361,9 @@ fn flow_control_limits_as_high_as_possible() {
     let memory = attacker.victim().memory();
     for _ in 0..1000 {
         let id = attacker.victim().open(Direction::Unidirectional).expect("it allows them");
-        let _ = attacker.victim().write(id, b"hello");
+        let _ = attacker.victim().streams().write(id, b"hello");
     }
-    let _ = attacker.victim().write(id, &[1; 100_000]);
+    let _ = attacker.victim().streams().write(id, &[1; 100_000]);
     attacker.pump();
     attacker.be_honest();
     attacker.assert_open();
@@ -404,7 +404,7 @@ fn flow_control_if_the_application_reads_byte_by_byte() {
     attacker.wait(Duration::from_secs(1));
     let before = attacker.answers.0;
     for _ in 0..200 * 1024 {
-        assert_eq!(attacker.victim().read(id, &mut [0]), Ok(ReadOutcome::Bytes(1)));
+        assert_eq!(attacker.victim().streams().read(id, &mut [0]), Ok(ReadOutcome::Bytes(1)));
         attacker.pump();
     }
     // Windows move by halves, not by bytes.

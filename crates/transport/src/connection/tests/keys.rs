@@ -160,7 +160,7 @@ fn key_update_without_acknowledgements_ends_the_connection() {
         if to_server { vec![(true, bytes.to_vec())] } else { Vec::new() }
     }));
     let id = network.client.open(Direction::Unidirectional).unwrap();
-    network.client.write(id, &[7; 1_000_000]).unwrap();
+    network.client.streams().write(id, &[7; 1_000_000]).unwrap();
     network.run_until(Duration::from_secs(60), |client, _| client.closing.is_closed());
     let [client, _] = network.closed();
     assert!(client.as_ref().is_some_and(ended_for_its_keys), "{client:?}");
@@ -185,7 +185,7 @@ fn key_update_without_confirmation_ends_the_connection() {
     assert!(!network.client.update_keys());
     let counted = count_sent(&mut network, true, false);
     let id = network.client.open(Direction::Unidirectional).unwrap();
-    network.client.write(id, &[7; 1_000_000]).unwrap();
+    network.client.streams().write(id, &[7; 1_000_000]).unwrap();
     network.run_until(Duration::from_secs(60), |client, _| client.is_drained());
     let [client, server] = network.closed();
     assert!(client.as_ref().is_some_and(ended_for_its_keys), "{client:?}");

@@ -67,7 +67,7 @@ fn close_with_a_late_timer_lasts_longer() {
     network.connect();
     let mut now = network.now();
     let id = network.client.open(Direction::Unidirectional).unwrap();
-    network.client.write(id, b"more").unwrap();
+    network.client.streams().write(id, b"more").unwrap();
     let mut buffer = vec![0; 1500];
     let late = network.client.poll_transmit(now, &mut buffer).unwrap();
     let server = network.server_mut();

@@ -126,11 +126,11 @@ fn hook_nested_frames_do_not_keep_the_peer_from_sending() {
     let (mut written, mut read, mut incoming) = (0, 0, None);
     let all = 1_000_000;
     network.run_until(Duration::from_secs(60), |client, server| {
-        written += server.write(stream, &vec![7; (all - written).min(8192)]).unwrap_or(0);
+        written += server.streams().write(stream, &vec![7; (all - written).min(8192)]).unwrap_or(0);
         incoming = incoming.or_else(|| client.accept(Direction::Unidirectional));
         let mut buffer = [0; 8192];
         while let Some(id) = incoming
-            && let Ok(ReadOutcome::Bytes(count)) = client.read(id, &mut buffer)
+            && let Ok(ReadOutcome::Bytes(count)) = client.streams().read(id, &mut buffer)
         {
             read += count;
         }

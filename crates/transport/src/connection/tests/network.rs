@@ -461,7 +461,7 @@ impl Network {
         for _ in 0..steps {
             self.tolerant_transmit();
             if let Some(id) = self.client.open(Direction::Unidirectional) {
-                let _ = self.client.write(id, &[1; 3000]);
+                let _ = self.client.streams().write(id, &[1; 3000]);
                 let _ = self.client.streams().finish(id);
             }
             self.stuck = 0;

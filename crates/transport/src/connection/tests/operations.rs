@@ -437,7 +437,7 @@ fn hook_replaces_the_stream_schedule() {
     });
     replace(&mut network.client, Operation::ScheduleStream, hook);
     for id in &ids {
-        network.client.write(*id, &[7; 5000]).unwrap();
+        network.client.streams().write(*id, &[7; 5000]).unwrap();
         network.client.streams().finish(*id).unwrap();
     }
     // The one opened last is there first, as a whole.
@@ -446,7 +446,7 @@ fn hook_replaces_the_stream_schedule() {
         while server.accept(Direction::Unidirectional).is_some() {}
         for id in &ids {
             let mut buffer = [0; 8192];
-            while let Ok(outcome) = server.read(*id, &mut buffer) {
+            while let Ok(outcome) = server.streams().read(*id, &mut buffer) {
                 match outcome {
                     ReadOutcome::Finished => arrived.push(*id),
                     ReadOutcome::Bytes(_) => continue,

@@ -70,7 +70,7 @@ fn in_place_decryption_into_the_stream_buffer() {
     let mut ends = Ends::new(1);
     let id = ends.client.open(Direction::Unidirectional).unwrap();
     let data: Vec<u8> = (0..60_000).map(byte).collect();
-    assert_eq!(ends.client.write(id, &data), Ok(data.len()));
+    assert_eq!(ends.client.streams().write(id, &data), Ok(data.len()));
     let before = ends.placed();
     let datagrams = ends.sent();
     assert!(datagrams.len() > 30, "{}", datagrams.len());
@@ -106,7 +106,7 @@ fn in_place_decryption_leaves_waiting_data_unchanged() {
         for _ in 0..12 {
             let which = rng.random_range(0..3);
             let more: Vec<u8> = (0..rng.random_range(1..12_000)).map(|_| rng.random()).collect();
-            let count = ends.client.write(streams[which], &more).unwrap();
+            let count = ends.client.streams().write(streams[which], &more).unwrap();
             sent[which].extend_from_slice(&more[..count]);
             let mut datagrams = ends.sent();
             if rng.random_bool(0.3) {
@@ -193,7 +193,7 @@ fn read_some(
 fn in_place_decryption_that_fails_takes_no_memory() {
     let mut ends = Ends::new(1);
     let id = ends.client.open(Direction::Unidirectional).unwrap();
-    ends.client.write(id, &[7; 20_000]).unwrap();
+    ends.client.streams().write(id, &[7; 20_000]).unwrap();
     let datagrams = ends.sent();
     let (last, others) = datagrams.split_last().unwrap();
     for datagram in others {

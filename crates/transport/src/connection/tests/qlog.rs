@@ -323,7 +323,7 @@ fn qlog_stream_states() {
     network.connect();
     echo(&mut network, 10_000);
     let id = network.client.open(Direction::Unidirectional).unwrap();
-    network.client.write(id, b"never mind").unwrap();
+    network.client.streams().write(id, b"never mind").unwrap();
     network.run_until(Duration::from_secs(1), |_, server| {
         server.accept(Direction::Unidirectional).is_some()
     });

@@ -59,7 +59,7 @@ fn pto_probe_of_the_handshake_takes_application_data_along() {
     network.run_until(Duration::from_secs(1), |client, _| client.is_connected());
     let client = &mut network.client;
     let id = client.open(Direction::Unidirectional).unwrap();
-    client.write(id, b"request").unwrap();
+    client.streams().write(id, b"request").unwrap();
     let (mut now, mut buffer) = (network.now(), vec![0; 1500]);
     let client = &mut network.client;
     while client.poll_transmit(now, &mut buffer).is_some() {}

@@ -52,7 +52,7 @@ fn hook_recovered_packet_counts_once() {
     assert_eq!(network.client.stats().packets_recovered, 1);
     let stream = network.client.accept(Direction::Unidirectional).unwrap();
     let mut read = [0; 8];
-    let outcome = network.client.read(stream, &mut read).unwrap();
+    let outcome = network.client.streams().read(stream, &mut read).unwrap();
     assert_eq!((outcome, &read[..5]), (ReadOutcome::Bytes(5), &b"hello"[..]));
     assert!(!network.client.closing.is_closed());
 }

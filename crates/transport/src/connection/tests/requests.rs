@@ -205,7 +205,7 @@ fn hook_sees_whether_the_application_waits() {
     });
     network.client.tell_hook(id, b"").unwrap();
     let stream = network.client.open(Direction::Bidirectional).unwrap();
-    network.client.write(stream, b"data").unwrap();
+    network.client.streams().write(stream, b"data").unwrap();
     network.client.tell_hook(id, b"").unwrap();
     network.pass(Duration::from_millis(100));
     network.client.tell_hook(id, b"").unwrap();
@@ -222,7 +222,7 @@ fn arrival(ask: impl FnMut(&mut HookContext<'_>, &[u8]) + Send + 'static) -> (Ne
     let start = network.now();
     network.client.tell_hook(id, b"").unwrap();
     let stream = network.client.open(Direction::Bidirectional).unwrap();
-    network.client.write(stream, b"data").unwrap();
+    network.client.streams().write(stream, b"data").unwrap();
     network.run_until(Duration::from_secs(5), |_, server| {
         server.accept(Direction::Bidirectional).is_some()
     });

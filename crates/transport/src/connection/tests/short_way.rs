@@ -108,7 +108,7 @@ fn fast_path_sends_a_due_acknowledgement_first() {
         network.wait(Duration::from_secs(2));
         let (mut client, mut server, now) = network.into_ends();
         let id = client.open(Direction::Unidirectional).unwrap();
-        client.write(id, &[7; 50_000]).unwrap();
+        client.streams().write(id, &[7; 50_000]).unwrap();
         let mut buffer = vec![0; 50_000];
         let sent = client.poll_transmit(now, &mut buffer[..1500]).unwrap();
         if comes {
@@ -138,7 +138,7 @@ fn taken(several: bool, hooked: bool) -> (Stats, Vec<Event>, Vec<usize>) {
     }
     let now = network.now() + MS;
     let id = network.client.open(Direction::Unidirectional).unwrap();
-    network.client.write(id, &[7; 8000]).unwrap();
+    network.client.streams().write(id, &[7; 8000]).unwrap();
     let mut buffer = vec![0; 2000];
     let first = network.client.poll_transmit(now, &mut buffer).unwrap();
     let mut bytes = buffer[..first.size].to_vec();

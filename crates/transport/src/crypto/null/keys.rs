@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use equic_wire::{ConnectionId, Side};
 use rustls::Error;
-use rustls::quic::{DirectionalKeys, HeaderProtectionKey, Keys, PacketKey, PacketKeySet, Tag};
+use rustls::quic::{DirectionalKeys, HeaderProtectionKey, Keys, PacketKeySet, Tag};
 
-use crate::crypto::OpenTo;
+use crate::crypto::PacketKey;
 
 /// Length of the checksum in bytes, the same as for every AEAD tag in QUIC (RFC 9001 s.5.3).
 pub(super) const TAG_LEN: usize = 16;
@@ -139,14 +139,14 @@ fn step([a, b]: &mut [u64; 2], block: &[u8; 32]) {
     *b = mix(*b ^ word(w2), P3 ^ word(w3));
 }
 
-impl PacketKey for NullKey {
+impl rustls::quic::PacketKey for NullKey {
     fn encrypt_in_place(
         &self,
         number: u64,
         header: &[u8],
         payload: &mut [u8],
     ) -> Result<Tag, Error> {
-        Ok(Tag::from(&self.tag(number, header, payload)[..]))
+        self.seal(0, number, header, payload)
     }
 
     fn encrypt_in_place_for_path(
@@ -156,7 +156,7 @@ impl PacketKey for NullKey {
         header: &[u8],
         payload: &mut [u8],
     ) -> Result<Tag, Error> {
-        self.for_path(path).encrypt_in_place(number, header, payload)
+        self.seal(path, number, header, payload)
     }
 
     fn decrypt_in_place<'a>(
@@ -165,9 +165,7 @@ impl PacketKey for NullKey {
         header: &[u8],
         payload: &'a mut [u8],
     ) -> Result<&'a [u8], Error> {
-        let payload: &'a [u8] = payload;
-        let (plain, tag) = payload.split_last_chunk::<TAG_LEN>().ok_or(Error::DecryptError)?;
-        if self.tag(number, header, plain) == *tag { Ok(plain) } else { Err(Error::DecryptError) }
+        self.decrypt_in_place_for_path(0, number, header, payload)
     }
 
     fn decrypt_in_place_for_path<'a>(
@@ -177,7 +175,10 @@ impl PacketKey for NullKey {
         header: &[u8],
         payload: &'a mut [u8],
     ) -> Result<&'a [u8], Error> {
-        self.for_path(path).decrypt_in_place(number, header, payload)
+        if payload.is_empty() {
+            return Err(<dyn PacketKey>::offer(Arc::new(*self)));
+        }
+        self.open(path, number, header, payload)
     }
 
     fn tag_len(&self) -> usize {
@@ -189,14 +190,36 @@ impl PacketKey for NullKey {
     }
 
     fn integrity_limit(&self) -> u64 {
-        <dyn OpenTo>::offer(|| Arc::new(*self));
         INTEGRITY_LIMIT
     }
 }
 
 /// A key without protection can also decrypt into another buffer, as AEAD keys can. So simulations
 /// and fuzzers run the same code as real connections.
-impl OpenTo for NullKey {
+impl PacketKey for NullKey {
+    fn seal(
+        &self,
+        path: u32,
+        number: u64,
+        header: &[u8],
+        payload: &mut [u8],
+    ) -> Result<Tag, Error> {
+        Ok(Tag::from(&self.for_path(path).tag(number, header, payload)[..]))
+    }
+
+    fn open<'a>(
+        &self,
+        path: u32,
+        number: u64,
+        header: &[u8],
+        payload: &'a mut [u8],
+    ) -> Result<&'a [u8], Error> {
+        let payload: &'a [u8] = payload;
+        let (plain, tag) = payload.split_last_chunk::<TAG_LEN>().ok_or(Error::DecryptError)?;
+        let opens = self.for_path(path).tag(number, header, plain) == *tag;
+        if opens { Ok(plain) } else { Err(Error::DecryptError) }
+    }
+
     fn open_to(&self, path: u32, number: u64, header: &[u8], sealed: &[u8], to: &mut [u8]) -> bool {
         let Some((plain, tag)) = sealed.split_last_chunk::<TAG_LEN>() else { return false };
         let opens =
@@ -205,6 +228,14 @@ impl OpenTo for NullKey {
             to.copy_from_slice(plain);
         }
         opens
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        CONFIDENTIALITY_LIMIT
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        INTEGRITY_LIMIT
     }
 }
 

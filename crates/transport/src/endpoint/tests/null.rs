@@ -112,14 +112,16 @@ fn null_crypto_connections_on_one_socket() {
             assert!(connection.is_connected());
             assert_eq!(connection.version(), NULL);
             let id = connection.open(Direction::Unidirectional).unwrap();
-            connection.write(id, &[handle.0 as u8; 5000]).unwrap();
+            connection.streams().write(id, &[handle.0 as u8; 5000]).unwrap();
             connection.streams().finish(id).unwrap();
         }
         pair.settle();
         for connection in pair.connections[1].values_mut() {
             let id = connection.accept(Direction::Unidirectional).unwrap();
             let (mut buffer, mut length) = ([0; 6000], 0);
-            while let Ok(ReadOutcome::Bytes(count)) = connection.read(id, &mut buffer[length..]) {
+            while let Ok(ReadOutcome::Bytes(count)) =
+                connection.streams().read(id, &mut buffer[length..])
+            {
                 length += count;
             }
             assert_eq!(length, 5000);

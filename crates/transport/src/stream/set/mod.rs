@@ -50,6 +50,7 @@ fn at(direction: Direction) -> usize {
 /// Limits that this end sets for streams. Its transport parameters tell the peer their initial
 /// values.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct StreamConfig {
     /// Number of bidirectional streams that the peer may have open at the same time. Default: 100.
     pub max_streams_bidi: u64,
@@ -80,6 +81,20 @@ pub struct StreamConfig {
     /// read some of its streams, the other streams still make progress. The effective limit is at
     /// least `send_buffer`. Default: 64 MiB.
     pub connection_send_buffer: u64,
+}
+
+crate::setters! {
+    StreamConfig {
+        with_max_streams_bidi => max_streams_bidi: u64,
+        with_max_streams_uni => max_streams_uni: u64,
+        with_stream_window => stream_window: u64,
+        with_max_stream_window => max_stream_window: u64,
+        with_connection_window => connection_window: u64,
+        with_max_connection_window => max_connection_window: u64,
+        with_send_buffer => send_buffer: u64,
+        with_max_send_buffer => max_send_buffer: u64,
+        with_connection_send_buffer => connection_send_buffer: u64,
+    }
 }
 
 impl Default for StreamConfig {
@@ -127,6 +142,7 @@ pub(crate) struct PeerLimits {
 
 /// A stream event for the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum StreamEvent {
     /// The peer has opened a stream of this direction.
     /// [`Connection::accept`](crate::Connection::accept) returns it.
@@ -145,6 +161,7 @@ pub enum StreamEvent {
 
 /// The reason why an operation on a stream failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StreamError {
     /// The stream has ended or was never opened, or it does not have the part (sending or
     /// receiving) that the operation needs.

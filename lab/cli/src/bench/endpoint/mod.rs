@@ -71,26 +71,24 @@ fn effective(socket: &impl std::os::fd::AsFd, knobs: &Knobs) -> anyhow::Result<E
 }
 
 fn transport(knobs: &Knobs) -> Arc<TransportConfig> {
-    let streams = StreamConfig {
-        max_streams_bidi: STREAMS.into(),
-        max_streams_uni: STREAMS.into(),
-        stream_window: STREAM_WINDOW,
-        max_stream_window: STREAM_WINDOW,
-        connection_window: CONNECTION_WINDOW,
-        max_connection_window: CONNECTION_WINDOW,
-        ..StreamConfig::default()
-    };
-    Arc::new(TransportConfig {
-        streams,
-        congestion: Arc::new(match knobs.congestion() {
-            Congestion::Cubic => Algorithm::Cubic,
-            Congestion::NewReno => Algorithm::NewReno,
-            Congestion::Bbr => Algorithm::Bbr,
-        }),
-        max_idle_timeout: IDLE,
-        max_mtu: knobs.payload(),
-        ..TransportConfig::default()
-    })
+    let streams = StreamConfig::default()
+        .with_max_streams_bidi(STREAMS.into())
+        .with_max_streams_uni(STREAMS.into())
+        .with_stream_window(STREAM_WINDOW)
+        .with_max_stream_window(STREAM_WINDOW)
+        .with_connection_window(CONNECTION_WINDOW)
+        .with_max_connection_window(CONNECTION_WINDOW);
+    Arc::new(
+        TransportConfig::default()
+            .with_streams(streams)
+            .with_congestion(Arc::new(match knobs.congestion() {
+                Congestion::Cubic => Algorithm::Cubic,
+                Congestion::NewReno => Algorithm::NewReno,
+                Congestion::Bbr => Algorithm::Bbr,
+            }))
+            .with_max_idle_timeout(IDLE)
+            .with_max_mtu(knobs.payload()),
+    )
 }
 
 fn settings(knobs: &Knobs, qlog: Option<&std::path::Path>) -> anyhow::Result<EndpointConfig> {

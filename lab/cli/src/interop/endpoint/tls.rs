@@ -47,7 +47,7 @@ fn transport(contract: &Contract) -> Arc<TransportConfig> {
 
 pub(super) fn settings(contract: &Contract) -> Result<EndpointConfig> {
     let settings = EndpointConfig::new(&aws_lc_provider())?;
-    Ok(EndpointConfig { qlog: contract.qlog.clone(), ..settings })
+    Ok(settings.with_qlog(contract.qlog.clone()))
 }
 
 fn certificates(contract: &Contract, file: &str) -> Result<Vec<CertificateDer<'static>>> {

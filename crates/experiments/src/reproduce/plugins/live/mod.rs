@@ -71,11 +71,9 @@ async fn requests(runs: usize) -> Result<(Requests, f64)> {
     // The rate of the link does not matter, because requests have few packets.
     let link = Direction::new(1_000_000_000, Duration::from_millis(REQUEST_RTT) / 2);
     let stage = LiveNetwork::set(&[alike(link)])?;
-    let transport = TransportConfig {
-        max_ack_delay: Duration::from_millis(ACK_DELAY),
-        mtu_discovery: false,
-        ..TransportConfig::default()
-    };
+    let transport = TransportConfig::default()
+        .with_max_ack_delay(Duration::from_millis(ACK_DELAY))
+        .with_mtu_discovery(false);
     let mut arms = Vec::new();
     for timer in Timer::ALL {
         let push = timer.push().map_err(failed)?;
@@ -115,11 +113,9 @@ async fn downloads(bytes: u64) -> Result<(Downloads, f64)> {
     for marking in [Marking::TailDrop, Marking::Plugin, Marking::Native] {
         let queue = if marking == Marking::TailDrop { Queue::DropTail(limit) } else { red };
         let stage = LiveNetwork::set(&[alike(Direction::new(RATE, rtt / 2).queue(queue))])?;
-        let transport = TransportConfig {
-            ecn: marking == Marking::Native,
-            congestion: Arc::new(equic_quic::congestion::Algorithm::NewReno),
-            ..TransportConfig::default()
-        };
+        let transport = TransportConfig::default()
+            .with_ecn(marking == Marking::Native)
+            .with_congestion(Arc::new(equic_quic::congestion::Algorithm::NewReno));
         let push = marking.push().map_err(failed)?;
         let session = stage.connect(transport, push.as_ref()).await?;
         let mut arm = DownloadArm::of(marking.into());
@@ -138,14 +134,12 @@ async fn downloads(bytes: u64) -> Result<(Downloads, f64)> {
 
 /// Returns a configuration whose windows exceed what two paths and their queues can hold.
 fn wide(ack_frequency: bool) -> TransportConfig {
-    let streams = StreamConfig {
-        max_stream_window: WINDOW,
-        max_connection_window: WINDOW,
-        send_buffer: WINDOW,
-        connection_send_buffer: WINDOW,
-        ..StreamConfig::default()
-    };
-    TransportConfig { streams, ack_frequency, ..TransportConfig::default() }
+    let streams = StreamConfig::default()
+        .with_max_stream_window(WINDOW)
+        .with_max_connection_window(WINDOW)
+        .with_send_buffer(WINDOW)
+        .with_connection_send_buffer(WINDOW);
+    TransportConfig::default().with_streams(streams).with_ack_frequency(ack_frequency)
 }
 
 /// Measures downloads over two asymmetric paths with the first of the round-trip times. Every

@@ -86,7 +86,7 @@ impl LiveNetwork {
         push: Option<&Arc<Push>>,
     ) -> Result<Session> {
         let paths = if self.second.is_some() { 2 } else { 1 };
-        let transport = TransportConfig { max_paths: paths, ..transport };
+        let transport = transport.with_max_paths(paths);
         let (ours, client_end) = exchange(Vec::new())?;
         let (theirs, server_end) = exchange(push.into_iter().cloned().collect())?;
         let with = |config: &ExchangeConfig| {

@@ -157,7 +157,7 @@ fn multipath_hook_choice_ends_with_its_path() {
     });
     replace(&mut pair.client, Operation::SelectPath, hook);
     let id = pair.client.open(Direction::Bidirectional).unwrap();
-    pair.client.write(id, &[0; 20_000]).unwrap();
+    pair.client.streams().write(id, &[0; 20_000]).unwrap();
     let now = pair.now;
     let mut buffer = [0; 1500];
     let mut next = |client: &mut Connection| client.poll_transmit(now, &mut buffer).unwrap().source;

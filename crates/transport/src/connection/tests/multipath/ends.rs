@@ -63,7 +63,7 @@ fn multipath_close_of_the_connection_while_a_path_ends() {
         for (steps, closes) in (0..20).flat_map(|steps| [(steps, true), (steps, false)]) {
             let mut pair = two(1);
             let stream = pair.client.open(Direction::Unidirectional).unwrap();
-            pair.client.write(stream, &[7; 20_000]).unwrap();
+            pair.client.streams().write(stream, &[7; 20_000]).unwrap();
             let start = pair.now;
             let end = if by_client { &mut pair.client } else { pair.server() };
             end.close_path(start, PathId::new(id), ASKED).unwrap();
@@ -238,7 +238,7 @@ fn multipath_late_packets_of_a_closed_path_are_acknowledged() {
     assert!(!known.is_empty());
     pair.held = Some(0);
     let id = pair.client.open(Direction::Unidirectional).unwrap();
-    pair.client.write(id, &[7; 3000]).unwrap();
+    pair.client.streams().write(id, &[7; 3000]).unwrap();
     pair.wait(MS);
     let now = pair.now;
     pair.client.close_path(now, PathId::ZERO, ASKED).unwrap();

@@ -14,6 +14,7 @@ use super::super::byte;
 use crate::connection::presence::MayBeAttached;
 use crate::connection::*;
 use crate::crypto::testing::configs;
+use crate::stream::ReadOutcome;
 
 pub(super) const SERVER: &str = "192.0.2.1:443";
 
@@ -378,14 +379,15 @@ impl Pair {
                     }
                     let (length, theirs) = (lengths[at], lengths[1 - at]);
                     if written[at] < length {
-                        written[at] += end.write(id, &data[written[at]..length]).unwrap_or(0);
+                        written[at] +=
+                            end.streams().write(id, &data[written[at]..length]).unwrap_or(0);
                         if written[at] == length {
                             end.streams().finish(id).unwrap();
                         }
                     }
                     let mut buffer = [0; 8192];
                     loop {
-                        match end.read(id, &mut buffer) {
+                        match end.streams().read(id, &mut buffer) {
                             Ok(ReadOutcome::Bytes(count)) => {
                                 let wanted = data.get(read[at]..read[at] + count);
                                 assert_eq!(wanted, Some(&buffer[..count]), "other bytes");

@@ -240,7 +240,7 @@ fn multipath_fast_path_sends_on_all_paths() {
         let first = client.paths.active_mut();
         first.pretend_in_flight(first.window() - 3_000);
         let id = client.open(Direction::Bidirectional).unwrap();
-        client.write(id, &[7; 400_000]).unwrap();
+        client.streams().write(id, &[7; 400_000]).unwrap();
         let sent = client.stats();
         let mut bytes = [0; 2];
         while let Some(transmit) = client.next_plain_datagram(now, &mut buffer) {
@@ -305,7 +305,7 @@ fn multipath_fast_path_follows_a_hooks_choice() {
         }
         let (now, client, mut buffer) = (pair.now, &mut pair.client, [0; 44 * 1500]);
         let id = client.open(Direction::Bidirectional).unwrap();
-        client.write(id, &[7; 400_000]).unwrap();
+        client.streams().write(id, &[7; 400_000]).unwrap();
         let sent = client.poll_transmit(now, &mut buffer[..1500]).unwrap();
         assert_eq!(sent.source, local(1), "as the hook has it");
         // As many as the choice holds for, and no more than are asked for.
