@@ -165,20 +165,6 @@ impl Connection {
         Peer::idle_timeout(self.peer.as_ref(), self.config.max_idle_timeout)
     }
 
-    /// The probe timeout of a space without backoff (RFC 9002 s.6.2.1).
-    pub(super) fn pto(&mut self, id: SpaceId) -> Duration {
-        let path = self.path_of(id);
-        let (key, base) = (path.key(), path.rtt().pto_base());
-        let delay = if id.is_data() { self.peer_max_ack_delay() } else { Duration::ZERO };
-        let usual = base + delay;
-        let pto = match self.begin_from(Operation::ProbeTimeout, (id, key), |_| usual) {
-            Some(pto) => self.bound_pto(key, usual, pto),
-            None => usual,
-        };
-        self.end(Operation::ProbeTimeout, (id, key), pto);
-        pto
-    }
-
     /// Probe timeouts that the next one of a path lasts as long as.
     fn backoff(&mut self, backoff: Backoff) -> u32 {
         let count = backoff.count();

@@ -405,7 +405,7 @@ impl Connection {
         if let Some(data) = challenge
             && self.write_frame(id, &Frame::PathChallenge(data), writer).is_ok()
         {
-            let pause = self.path().rtt().pto_base();
+            let pause = self.path_pto(self.path().key());
             let whole = datagram >= MIN_INITIAL_DATAGRAM;
             self.paths[key].on_challenge_sent(now, pause, whole);
             frames.push(SentFrame::Validation);

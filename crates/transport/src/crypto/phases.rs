@@ -415,6 +415,12 @@ impl OneRttKeys {
         }
     }
 
+    /// Returns the time until which the peer's previous keys are kept.
+    #[cfg(test)]
+    pub(crate) fn previous_until(&self) -> Option<Timestamp> {
+        self.previous.as_ref().and_then(|(_, until)| *until)
+    }
+
     /// Discards the previous keys if it is time to do so.
     pub(crate) fn expire(&mut self, now: Timestamp) {
         if self.previous.as_ref().is_some_and(|(_, until)| until.is_some_and(|until| until <= now))

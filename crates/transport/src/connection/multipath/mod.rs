@@ -292,6 +292,14 @@ impl Multipath {
         }
     }
 
+    /// Returns the time at which packets in flight on an abandoned path are declared lost, and the
+    /// period for which the path is kept after the peer's PATH_ABANDON.
+    #[cfg(test)]
+    pub(super) fn abandon_periods(&self, id: PathId) -> Option<(Option<Timestamp>, Duration)> {
+        let record = self.list.iter().find(|record| record.id == id)?;
+        record.abandon.map(|abandon| (abandon.give_up, abandon.patience))
+    }
+
     /// Time at which [`super::Connection`] has something to do about an abandoned path.
     pub(super) fn timer(&self) -> Option<Timestamp> {
         let ends = self.list.iter().filter_map(|record| record.abandon);
