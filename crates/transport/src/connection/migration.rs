@@ -314,12 +314,11 @@ impl Connection {
         self.rng.fill_bytes(&mut data);
         // RFC 9000 s.8.2.4: three times the larger one of the current PTO and the PTO of a new path.
         let patience = self.longest_pto().max(self.new_path_pto(key)) * 3;
-        if self.begin_act(Operation::ChallengePath, key)
-            && let Some(path) = self.paths.get_mut(key)
-        {
-            path.ask(now, data, patience);
-        }
-        self.end(Operation::ChallengePath, key, ());
+        self.act(Operation::ChallengePath, key, |connection| {
+            if let Some(path) = connection.paths.get_mut(key) {
+                path.ask(now, data, patience);
+            }
+        });
     }
 
     /// PATH_CHALLENGE came on a path: each one is answered (RFC 9000 s.8.2.2), up to as many as fit into a datagram.

@@ -67,6 +67,7 @@ mod packet_numbers;
 mod path;
 mod paths;
 mod peer;
+mod pending;
 mod presence;
 mod pto;
 mod receive;

@@ -66,11 +66,8 @@ impl Connection {
 
     /// Returns the PTO that hooks make of `usual`.
     fn hooked_pto(&mut self, id: SpaceId, key: PathKey, usual: Duration) -> Duration {
-        let pto = match self.begin_from(Operation::ProbeTimeout, (id, key), |_| usual) {
-            Some(pto) => self.bound_pto(key, usual, pto),
-            None => usual,
-        };
-        self.end(Operation::ProbeTimeout, (id, key), pto);
-        pto
+        self.decide_within(Operation::ProbeTimeout, (id, key), usual, |connection, pto| {
+            connection.bound_pto(key, usual, pto)
+        })
     }
 }

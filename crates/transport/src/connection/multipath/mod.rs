@@ -258,8 +258,8 @@ impl Multipath {
         self.max_due || self.blocked.is_some() || self.list.iter().any(of)
     }
 
-    /// True if data that was sent on a path waits for another.
-    fn has_copies(&self) -> bool {
+    /// Returns true if data that was sent on one path waits for another.
+    pub(super) fn has_copies(&self) -> bool {
         self.copies.iter().any(|copies| !copies.is_empty())
     }
 

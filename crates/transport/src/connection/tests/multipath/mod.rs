@@ -14,6 +14,7 @@ mod hostile;
 #[cfg(feature = "qlog")]
 mod logs;
 mod pair;
+mod pending;
 mod seeds;
 
 use std::time::Duration;
