@@ -163,6 +163,17 @@ mod tests {
     }
 
     #[test]
+    fn ack_delay_of_the_first_packets_is_short_unless_the_peer_requests_another() {
+        let mut acks = Acknowledgements::new(25 * MS);
+        let early = AckPolicy { max_ack_delay: MS, ..acks.policy() };
+        assert_eq!(acks.early_policy(), early);
+        assert!(acks.is_news(0));
+        acks.obey(AckPolicy { max_ack_delay: 5 * MS, ..AckPolicy::default() });
+        assert_eq!(acks.early_policy(), acks.policy());
+        assert_eq!(Acknowledgements::new(MS / 2).early_policy().max_ack_delay, MS / 2);
+    }
+
+    #[test]
     fn ack_frequency_is_not_sent_for_small_changes() {
         let mut acks = Acknowledgements::new(25 * MS);
         acks.ask(Timestamp::START, policy(1, MS));

@@ -12,7 +12,7 @@ use super::paths::PathKey;
 use super::space::{Sent, SentFrame, SpaceId};
 use crate::Timestamp;
 use crate::congestion::Signal;
-use crate::operation::{Bytes, Extension, Operation};
+use crate::operation::{Extension, Operation};
 use crate::received::EcnCounts;
 use crate::recovery::{
     SentPacket, Thresholds, persistent_congestion, persistent_congestion_duration,
@@ -48,10 +48,7 @@ impl Connection {
     /// An ACK frame.
     pub(super) fn process_ack(&mut self, now: Timestamp, id: SpaceId, ack: &Ack<'_>) {
         let input = (id, ack.largest().get(), ack.raw_delay().get());
-        if self.begin_act(Operation::ProcessAck, input) {
-            self.on_ack(now, id, ack);
-        }
-        self.end(Operation::ProcessAck, input, ());
+        self.act(Operation::ProcessAck, input, |connection| connection.on_ack(now, id, ack));
     }
 
     /// RFC 9002 A.7.
@@ -70,10 +67,9 @@ impl Connection {
         if acked.spurious > 0 {
             self.stats.spurious_losses += acked.spurious;
             let input = (id, acked.spurious);
-            if self.begin_act(Operation::SpuriousLoss, input) {
-                self.path_of_mut(id).on_spurious_loss(now);
-            }
-            self.end(Operation::SpuriousLoss, input, ());
+            self.act(Operation::SpuriousLoss, input, |connection| {
+                connection.path_of_mut(id).on_spurious_loss(now);
+            });
         }
         if acked.packets.is_empty() {
             return;
@@ -89,12 +85,11 @@ impl Connection {
             let (key, rtt) = (sample.content.path, now.since(sample.time_sent));
             let delay = self.ack_delay(id, ack);
             let input = (key, rtt, delay);
-            if self.begin_act(Operation::UpdateRtt, input)
-                && let Some(path) = self.paths.get_mut(key)
-            {
-                path.update_rtt(now, rtt, delay);
-            }
-            self.end(Operation::UpdateRtt, input, ());
+            self.act(Operation::UpdateRtt, input, |connection| {
+                if let Some(path) = connection.paths.get_mut(key) {
+                    path.update_rtt(now, rtt, delay);
+                }
+            });
         }
         let fresh = before.is_none_or(|before| largest > before);
         let mut flights = self.paths.iter().map(|path| (path.key(), path.in_flight()));
@@ -161,20 +156,13 @@ impl Connection {
             self.congestion_event(now, key, largest_sent, Signal::Ecn);
         }
         let input = (key, bytes, in_flight, app_limited);
-        if self.begin_act(Operation::CongestionAcked, input)
-            && let Some(path) = self.paths.get_mut(key)
-        {
-            let acked = bytes;
-            path.on_congestion_acked(Acknowledged {
-                now,
-                acked,
-                largest_sent,
-                in_flight,
-                app_limited,
-                rate,
-            });
-        }
-        self.end(Operation::CongestionAcked, input, ());
+        let acked = bytes;
+        let acked = Acknowledged { now, acked, largest_sent, in_flight, app_limited, rate };
+        self.act(Operation::CongestionAcked, input, |connection| {
+            if let Some(path) = connection.paths.get_mut(key) {
+                path.on_congestion_acked(acked);
+            }
+        });
     }
 
     fn congestion_event(
@@ -189,12 +177,11 @@ impl Connection {
             Signal::Loss { bytes } => (false, bytes),
         };
         let input = (key, largest_sent, marked, bytes);
-        if self.begin_act(Operation::CongestionEvent, input)
-            && let Some(path) = self.paths.get_mut(key)
-        {
-            path.on_congestion(now, largest_sent, signal);
-        }
-        self.end(Operation::CongestionEvent, input, ());
+        self.act(Operation::CongestionEvent, input, |connection| {
+            if let Some(path) = connection.paths.get_mut(key) {
+                path.on_congestion(now, largest_sent, signal);
+            }
+        });
         #[cfg(feature = "qlog")]
         self.log_congestion(key, if marked { "ecn" } else { "packet_loss" });
     }
@@ -232,14 +219,7 @@ impl Connection {
             let path = connection.paths.get_mut(key);
             path.is_some_and(|path| path.validate_ecn((marked, foreign), counts))
         };
-        // Counts are taken in once, by whomever.
-        let mut usual = None;
-        let answer = self.begin_from(Operation::ValidateEcn, input, |connection| {
-            *usual.insert(validate(connection))
-        });
-        let congested = answer.or(usual).unwrap_or_else(|| validate(self));
-        self.end(Operation::ValidateEcn, input, congested);
-        congested
+        self.decide_from(Operation::ValidateEcn, input, validate, |_, congested| congested)
     }
 
     /// The peer has the data of a run.
@@ -327,20 +307,17 @@ impl Connection {
 
     pub(super) fn mtu_probe_done(&mut self, key: PathKey, arrived: bool) {
         let input = (key, arrived);
-        if self.begin_act(Operation::MtuProbeDone, input)
-            && let Some(path) = self.paths.get_mut(key)
-        {
-            path.on_mtu_probe(arrived);
-        }
-        self.end(Operation::MtuProbeDone, input, ());
+        self.act(Operation::MtuProbeDone, input, |connection| {
+            if let Some(path) = connection.paths.get_mut(key) {
+                path.on_mtu_probe(arrived);
+            }
+        });
     }
 
     /// RFC 9002 A.10, B.8.
     pub(super) fn detect_lost(&mut self, now: Timestamp, id: SpaceId) {
-        // A hook's answer changes nothing: what is lost would fill the window for ever.
-        self.begin_act(Operation::DetectLost, id);
-        self.give_up(now, id);
-        self.end(Operation::DetectLost, id, ());
+        // A lost packet that is not detected would fill the window forever.
+        self.act_always(Operation::DetectLost, id, |connection| connection.give_up(now, id));
     }
 
     fn give_up(&mut self, now: Timestamp, id: SpaceId) {
@@ -363,14 +340,13 @@ impl Connection {
     fn loss_thresholds(&mut self, id: SpaceId) -> Thresholds {
         let path = self.path_of(id);
         let (key, usual) = (path.key(), self.config.thresholds(path.rtt()));
-        let words = (usual.packets, usual.delay);
-        let thresholds = match self.begin_from(Operation::LossThresholds, key, |_| words) {
-            Some((packets, delay)) => self.bound_thresholds(key, packets, delay),
-            None => usual,
+        let words = |Thresholds { packets, delay }| (packets, delay);
+        let bound = |connection: &mut Connection, (packets, delay)| {
+            words(connection.bound_thresholds(key, packets, delay))
         };
-        let Thresholds { packets, delay } = thresholds;
-        self.end(Operation::LossThresholds, key, (packets, delay));
-        thresholds
+        let (packets, delay) =
+            self.decide_within(Operation::LossThresholds, key, words(usual), bound);
+        Thresholds { packets, delay }
     }
 
     fn on_packet_lost(
@@ -425,8 +401,7 @@ impl Connection {
         let owner = self.hooks.owner(one.frame_type);
         if one.eliciting && owner.is_some_and(|(id, _)| id == one.hook) {
             let (frame_type, token) = (one.frame_type, one.token);
-            let _: Option<()> = self.begin_with(operation, frame_type, token, Bytes::None);
-            self.end_with(operation, frame_type, token, Bytes::None, ());
+            self.decide_on_frame(operation, frame_type, token, None, |_| ());
         }
     }
 
@@ -440,10 +415,8 @@ impl Connection {
     ) {
         // RFC 9000 s.13.3: what is lost must be sent again; what a probe carries is a choice.
         let input = (id, number, probe);
-        let again = self.begin_from(Operation::SelectRetransmission, input, |_| true);
-        let again = again.is_none_or(|again| again || !probe);
-        self.end(Operation::SelectRetransmission, input, again);
-        if !again {
+        let bound = |_: &mut Connection, again: bool| again || !probe;
+        if !self.decide_within(Operation::SelectRetransmission, input, true, bound) {
             return;
         }
         #[cfg(feature = "qlog")]

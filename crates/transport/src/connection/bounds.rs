@@ -36,27 +36,25 @@ impl Connection {
 
     /// The congestion window of a path, as whoever is attached to it wants it.
     pub(super) fn window(&mut self, hooks: impl Presence, key: PathKey) -> u64 {
-        let answer: Option<u64> =
-            hooks.begin_from(self, Operation::CongestionWindow, key, |connection| {
-                connection.paths[key].controller().window()
-            });
-        let path = &mut self.paths[key];
-        let least = LEAST_DATAGRAMS * u64::from(path.mtu());
-        path.set_hook_window(answer.map(|window| window.clamp(least, MAX_WINDOW)));
-        let window = path.window();
-        hooks.end(self, Operation::CongestionWindow, key, window);
-        window
+        let usual = |connection: &mut Connection| {
+            let path = &mut connection.paths[key];
+            path.set_hook_window(None);
+            path.window()
+        };
+        hooks.decide_from(self, Operation::CongestionWindow, key, usual, |connection, window| {
+            let path = &mut connection.paths[key];
+            let least = LEAST_DATAGRAMS * u64::from(path.mtu());
+            path.set_hook_window(Some(window.clamp(least, MAX_WINDOW)));
+            path.window()
+        })
     }
 
     /// Size in bytes of datagrams that need not be as large as `mtu`.
     pub(super) fn datagram_size(&mut self, hooks: impl Presence, key: PathKey, mtu: u16) -> usize {
-        let size = match hooks.begin_from(self, Operation::DatagramSize, key, |_| mtu) {
-            // RFC 9000 s.14: every path takes the least; s.14.2: none is sent more than it is known to take.
-            Some(size) => size.clamp(BASE_SIZE, mtu.max(BASE_SIZE)),
-            None => mtu,
-        };
-        hooks.end(self, Operation::DatagramSize, key, size);
-        usize::from(size)
+        // Each path carries the smallest size (RFC 9000 s.14). No datagram is larger than the size
+        // that the path is known to carry (s.14.2).
+        let bound = |_: &mut Connection, size: u16| size.clamp(BASE_SIZE, mtu.max(BASE_SIZE));
+        usize::from(hooks.decide_within(self, Operation::DatagramSize, key, mtu, bound))
     }
 
     /// Bytes of a packet that STREAM frames leave free, of those that are left.
@@ -66,17 +64,10 @@ impl Connection {
     }
 
     pub(super) fn pacing_rate(&mut self, hooks: impl Presence, key: PathKey) -> u64 {
-        let answer: Option<u64> =
-            hooks.begin_from(self, Operation::PacingRate, key, |connection| {
-                connection.paths[key].pacing_rate().as_bytes_per_second() as u64
-            });
-        let path = &self.paths[key];
-        let rate = match answer {
-            Some(rate) => rate.max(LEAST_DATAGRAMS * u64::from(path.mtu())),
-            None => path.pacing_rate().as_bytes_per_second() as u64,
-        };
-        hooks.end(self, Operation::PacingRate, key, rate);
-        rate
+        let usual = self.paths[key].pacing_rate().as_bytes_per_second() as u64;
+        hooks.decide_within(self, Operation::PacingRate, key, usual, |connection, rate| {
+            rate.max(LEAST_DATAGRAMS * u64::from(connection.paths[key].mtu()))
+        })
     }
 
     /// Limits the time until which a hook may put a datagram off.

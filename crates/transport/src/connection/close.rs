@@ -246,7 +246,7 @@ impl Connection {
     }
 
     /// RFC 9000 s.10.2: three PTOs; of the path that has the longest (RFC 10069 s.2.6).
-    fn close_time(&self) -> Duration {
+    fn close_time(&mut self) -> Duration {
         self.longest_pto() * 3
     }
 

@@ -83,6 +83,12 @@ impl Early {
         self.expires.get_or_insert(until);
     }
 
+    /// Time at which the 0-RTT keys are discarded.
+    #[cfg(test)]
+    pub(super) fn keys_until(&self) -> Option<Timestamp> {
+        self.expires
+    }
+
     fn is_expired(&self, now: Timestamp) -> bool {
         self.expires.is_some_and(|at| at <= now)
     }

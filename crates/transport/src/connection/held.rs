@@ -30,7 +30,8 @@ impl Connection {
         if !self.held.is_held() {
             return;
         }
-        let waits = self.has_data() || self.spaces.iter().any(|(_, space)| space.has_crypto());
+        let waits = self.pending().is_for_any_path()
+            || self.spaces.iter().any(|(_, space)| space.has_crypto());
         let path = &mut self.paths[key];
         let room = path.window().saturating_sub(path.in_flight()) >= u64::from(path.mtu());
         if room {

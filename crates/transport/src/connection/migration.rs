@@ -14,7 +14,6 @@ use super::{CloseReason, Connection, DatagramMeta, Event};
 use crate::Timestamp;
 use crate::cid::RemoteIds;
 use crate::operation::Operation;
-use crate::recovery::INITIAL_RTT;
 
 /// Bytes that answers to challenges may take beyond the congestion window.
 const BEYOND_WINDOW: u64 = 8 * 1200;
@@ -314,14 +313,13 @@ impl Connection {
     pub(super) fn challenge(&mut self, now: Timestamp, key: PathKey) {
         let mut data = [0; 8];
         self.rng.fill_bytes(&mut data);
-        // RFC 9000 s.8.2.4: three times the larger of the PTO now and that of a new path.
-        let patience = self.longest_pto().max(INITIAL_RTT * 3) * 3;
-        if self.begin_act(Operation::ChallengePath, key)
-            && let Some(path) = self.paths.get_mut(key)
-        {
-            path.ask(now, data, patience);
-        }
-        self.end(Operation::ChallengePath, key, ());
+        // RFC 9000 s.8.2.4: three times the larger one of the current PTO and the PTO of a new path.
+        let patience = self.longest_pto().max(self.new_path_pto(key)) * 3;
+        self.act(Operation::ChallengePath, key, |connection| {
+            if let Some(path) = connection.paths.get_mut(key) {
+                path.ask(now, data, patience);
+            }
+        });
     }
 
     /// PATH_CHALLENGE came on a path: each one is answered (RFC 9000 s.8.2.2), up to as many as fit into a datagram.
@@ -417,10 +415,12 @@ impl Connection {
         let Some(path) = self.paths.get(key) else { return };
         let id = path.id();
         if !path.is_current() {
-            // The fallback was asked because the peer seemed to have left it (s.9.3.3). That it does not answer says
-            // nothing while the current path is not validated either: a peer that moved nowhere, and is silent, answers
-            // on neither.
-            let validated = self.paths.current(id).is_some_and(|path| path.is_validated());
+            // The fallback was challenged because the peer seemed to have left it (s.9.3.3). It is
+            // kept as long as the validation of the current path can fail, too: of the address, or
+            // of the size of 1,200 bytes. A peer that did not move, and is silent, answers on neither
+            // path.
+            let current = self.paths.current(id);
+            let validated = current.is_some_and(|path| path.is_validated() && !path.is_asking());
             if validated || !path.is_fallback() {
                 self.remove_path(key);
             }

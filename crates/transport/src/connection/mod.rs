@@ -22,7 +22,7 @@
 //!   the path;
 //! * `driver.rs`: calls of event loops; `held.rs`: whether an event loop holds the connection back;
 //! * `memory.rs`: what the peer has us keep;
-//! * `timers.rs`: when to do something unasked; `close.rs`: the end;
+//! * `timers.rs`: when to do something unasked; `pto.rs`: the probe timeout; `close.rs`: the end;
 //! * `ids.rs`: connection IDs, and what an endpoint has to know of them;
 //! * `log.rs`: what is told to a log;
 //! * `keys.rs`: key updates and the limits of keys;
@@ -68,7 +68,9 @@ mod packet_numbers;
 mod path;
 mod paths;
 mod peer;
+mod pending;
 mod presence;
+mod pto;
 mod receive;
 mod receive_plain;
 mod requests;
@@ -264,9 +266,6 @@ pub struct Stats {
     pub path: PathStats,
 }
 
-/// The most of the peer's max_ack_delay that counts in how long ended connections, paths and keys are kept.
-const MAX_DELAY_AT_END: Duration = Duration::from_secs(1);
-
 /// One end of a connection.
 pub struct Connection {
     side: Side,
@@ -441,21 +440,6 @@ impl Connection {
     /// The space of application data on the active path.
     fn active_space(&self) -> SpaceId {
         SpaceId::Data(self.path().id())
-    }
-
-    /// Returns the longest probe timeout of application data on all paths in use, without backoff
-    /// (RFC 9002 s.6.2.1). Periods that last several probe timeouts use this value: the end of a
-    /// connection, the end of a path, and the lifetime of old keys.
-    ///
-    /// At most [`MAX_DELAY_AT_END`] of the peer's max_ack_delay counts. Without this limit, a peer
-    /// that declares 16 s could make this end keep each connection that the peer closes for 49 s.
-    fn longest_pto(&self) -> Duration {
-        let mut longest = self.path().rtt().pto_base();
-        if self.multipath.is_some() {
-            let paths = self.paths.iter().filter(|path| path.is_current() && !path.is_abandoned());
-            longest = paths.map(|path| path.rtt().pto_base()).fold(longest, Duration::max);
-        }
-        longest + self.peer_max_ack_delay().min(MAX_DELAY_AT_END)
     }
 
     fn fail(&mut self, now: Timestamp, why: impl Into<Failure>) {

@@ -1,16 +1,21 @@
-//! Calls of operations. Where a hook may answer in the default's place, a call reads like this:
+//! Calls of operations. Each call shows the operation to the hooks that observe it, lets a hook
+//! replace the default, and shows the result to the hooks that observe it:
 //!
-//! ```text
-//! let window = match self.begin(Operation::CongestionWindow, path) {   // before, replace
-//!     Some(answer) => ..                                               // held within bounds
-//!     None => ..                                                       // the default
-//! };
-//! self.end(Operation::CongestionWindow, path, window);                 // after
-//! ```
-//! Of what acts rather than decides, [`Connection::begin_act`] says whether the default is to act. What has a
-//! value for its default is one call, to [`Connection::decide`], and what has no default at all is one to
-//! [`Connection::notify`]. Where nobody is attached each of these is a test of one bit. What runs for every packet calls them
-//! through a [`Presence`](super::presence::Presence), by the same names: where the connection has no hooks at all, there is no test.
+//! | function | default | answer of a hook |
+//! |---|---|---|
+//! | [`Connection::notify`] | none | none |
+//! | [`Connection::decide`] | a value | counts as it is |
+//! | [`Connection::decide_within`] | a value | is limited by a function |
+//! | [`Connection::decide_from`] | a value, computed only if needed | is limited by a function |
+//! | [`Connection::decide_on_frame`] | a value, computed only if needed | counts as it is |
+//! | [`Connection::act`] | an action | replaces the action |
+//! | [`Connection::act_always`] | an action | has no effect |
+//!
+//! [`Connection::notify_on`] and [`Connection::decide_on`] also pass bytes, such as a datagram.
+//!
+//! If no hook is attached to an operation, each of these functions tests one bit. Code that runs for
+//! every packet calls them through a [`Presence`](super::presence::Presence), by the same names. If
+//! the connection has no hooks, there is no test.
 
 use equic_wire::Side;
 
@@ -100,40 +105,9 @@ impl Connection {
         }
     }
 
-    /// A call begins: hooks look on, and one may answer in the default's place. None: the default is to
-    /// run. In any case [`Connection::end`] is next.
-    #[inline]
-    pub(super) fn begin<I: AbiValue, O: AbiValue>(
-        &mut self,
-        operation: Operation,
-        input: I,
-    ) -> Option<O> {
-        if !self.hooks.is_begun(operation) {
-            return None;
-        }
-        self.begin_words(operation, input)
-    }
-
-    /// As [`Connection::begin`], of what decides: `usual` is what the default answers, for a hook that wants to be given
-    /// that. It is asked before any hook in the operation's place runs, so that the default may call operations itself.
-    #[inline]
-    pub(super) fn begin_from<I: AbiValue, O: AbiValue>(
-        &mut self,
-        operation: Operation,
-        input: I,
-        usual: impl FnOnce(&mut Connection) -> O,
-    ) -> Option<O> {
-        if !self.hooks.is_begun(operation) {
-            return None;
-        }
-        if self.hooks.is_asked(operation) {
-            let usual = usual(self);
-            return self.begin_asked(operation, input, usual);
-        }
-        self.begin_words(operation, input)
-    }
-
-    /// As [`Connection::begin`], of a frame type (0: of none), and with bytes.
+    /// Begins a call of an operation with a frame type (0: the operation has none) and bytes. Returns
+    /// the answer of a hook, or `None` if the default decides. The caller must call
+    /// [`Connection::end_with`] in both cases.
     #[inline]
     pub(super) fn begin_with<I: AbiValue, O: AbiValue>(
         &mut self,
@@ -148,28 +122,7 @@ impl Connection {
         self.begin_bytes(operation, frame_type, input, bytes)
     }
 
-    /// As [`Connection::begin`], of what acts rather than decides: whether the default is to act. Where it
-    /// acts whatever a hook answers, that is of no interest.
-    #[inline]
-    pub(super) fn begin_act<I: AbiValue>(&mut self, operation: Operation, input: I) -> bool {
-        let replaced: Option<()> = self.begin(operation, input);
-        replaced.is_none()
-    }
-
-    /// A call is done, and this came of it.
-    #[inline]
-    pub(super) fn end<I: AbiValue, O: AbiValue>(
-        &mut self,
-        operation: Operation,
-        input: I,
-        output: O,
-    ) {
-        if self.hooks.is_ended(operation) {
-            self.end_words(operation, input, output);
-        }
-    }
-
-    /// As [`Connection::end`], for [`Connection::begin_with`].
+    /// Ends a call that [`Connection::begin_with`] began.
     #[inline]
     pub(super) fn end_with<I: AbiValue, O: AbiValue>(
         &mut self,
@@ -184,19 +137,20 @@ impl Connection {
         }
     }
 
-    /// A call of what has no default: something happens, and hooks may look on.
+    /// Calls an operation without a default. Hooks can only observe it.
     #[inline]
     pub(super) fn notify<I: AbiValue>(&mut self, operation: Operation, input: I) {
         self.decide(operation, input, ());
     }
 
-    /// As [`Connection::notify`], with bytes to read.
+    /// Like [`Connection::notify`], with bytes that hooks can read.
     #[inline]
     pub(super) fn notify_on<I: AbiValue>(&mut self, operation: Operation, input: I, bytes: &[u8]) {
         self.decide_on(operation, input, bytes, ());
     }
 
-    /// A call of what decides, and decides `usual` by itself. Any answer of a hook holds.
+    /// Calls an operation whose default is `usual`. Returns the answer of a hook as it is, or the
+    /// default.
     #[inline]
     pub(super) fn decide<I: AbiValue, O: AbiValue>(
         &mut self,
@@ -204,15 +158,66 @@ impl Connection {
         input: I,
         usual: O,
     ) -> O {
+        self.decide_within(operation, input, usual, |_, answer| answer)
+    }
+
+    /// Like [`Connection::decide`]. `bound` limits the answer of a hook.
+    #[inline]
+    pub(super) fn decide_within<I: AbiValue, O: AbiValue>(
+        &mut self,
+        operation: Operation,
+        input: I,
+        usual: O,
+        bound: impl FnOnce(&mut Connection, O) -> O,
+    ) -> O {
         if !self.hooks.is_hooked(operation) {
             return usual;
         }
-        let output = self.begin_from(operation, input, |_| usual).unwrap_or(usual);
+        self.decide_hooked(operation, input, |_| usual, bound)
+    }
+
+    /// Like [`Connection::decide_within`], if the default is expensive or has effects. It is
+    /// computed at most once, and not at all if a hook answers that does not want it. The default may
+    /// call operations, too: no hook of this operation is running then.
+    #[inline]
+    pub(super) fn decide_from<I: AbiValue, O: AbiValue>(
+        &mut self,
+        operation: Operation,
+        input: I,
+        usual: impl FnOnce(&mut Connection) -> O,
+        bound: impl FnOnce(&mut Connection, O) -> O,
+    ) -> O {
+        if !self.hooks.is_hooked(operation) {
+            return usual(self);
+        }
+        self.decide_hooked(operation, input, usual, bound)
+    }
+
+    #[inline(never)]
+    fn decide_hooked<I: AbiValue, O: AbiValue>(
+        &mut self,
+        operation: Operation,
+        input: I,
+        usual: impl FnOnce(&mut Connection) -> O,
+        bound: impl FnOnce(&mut Connection, O) -> O,
+    ) -> O {
+        let output = if self.hooks.is_asked(operation) {
+            let usual = usual(self);
+            match self.begin_asked(operation, input, usual) {
+                Some(answer) => bound(self, answer),
+                None => usual,
+            }
+        } else {
+            match self.begin(operation, input) {
+                Some(answer) => bound(self, answer),
+                None => usual(self),
+            }
+        };
         self.end(operation, input, output);
         output
     }
 
-    /// As [`Connection::decide`], with bytes to read.
+    /// Like [`Connection::decide`], with bytes that hooks can read.
     #[inline]
     pub(super) fn decide_on<I: AbiValue, O: AbiValue>(
         &mut self,
@@ -221,13 +226,72 @@ impl Connection {
         bytes: &[u8],
         usual: O,
     ) -> O {
+        self.decide_on_frame(operation, 0, input, Some(bytes), |_| usual)
+    }
+
+    /// Calls an operation with a frame type (0: the operation has none), and with bytes that hooks
+    /// can read. Returns the answer of a hook, or the default. The default is computed only if no
+    /// hook answers.
+    #[inline]
+    pub(super) fn decide_on_frame<I: AbiValue, O: AbiValue>(
+        &mut self,
+        operation: Operation,
+        frame_type: u64,
+        input: I,
+        bytes: Option<&[u8]>,
+        usual: impl FnOnce(&mut Connection) -> O,
+    ) -> O {
         if !self.hooks.is_hooked(operation) {
-            return usual;
+            return usual(self);
         }
-        let answer = self.begin_with(operation, 0, input, Bytes::In(bytes));
-        let output = answer.unwrap_or(usual);
-        self.end_with(operation, 0, input, Bytes::In(bytes), output);
+        let shown = || bytes.map_or(Bytes::None, Bytes::In);
+        let output = match self.begin_with(operation, frame_type, input, shown()) {
+            Some(answer) => answer,
+            None => usual(self),
+        };
+        self.end_with(operation, frame_type, input, shown(), output);
         output
+    }
+
+    /// Calls an operation that acts. The action is not carried out if a hook replaces it.
+    #[inline]
+    pub(super) fn act<I: AbiValue>(
+        &mut self,
+        operation: Operation,
+        input: I,
+        action: impl FnOnce(&mut Connection),
+    ) {
+        self.decide_from(operation, input, action, |_, ()| ());
+    }
+
+    /// Calls an operation that acts. The action is carried out whatever a hook answers. Returns the
+    /// result of the action.
+    #[inline]
+    pub(super) fn act_always<I: AbiValue, O: AbiValue>(
+        &mut self,
+        operation: Operation,
+        input: I,
+        action: impl FnOnce(&mut Connection) -> O,
+    ) -> O {
+        let _: Option<O> = self.begin(operation, input);
+        let output = action(self);
+        self.end(operation, input, output);
+        output
+    }
+
+    #[inline]
+    fn begin<I: AbiValue, O: AbiValue>(&mut self, operation: Operation, input: I) -> Option<O> {
+        if !self.hooks.is_begun(operation) {
+            return None;
+        }
+        self.begin_words(operation, input)
+    }
+
+    #[inline]
+    fn end<I: AbiValue, O: AbiValue>(&mut self, operation: Operation, input: I, output: O) {
+        if self.hooks.is_ended(operation) {
+            self.end_words(operation, input, output);
+        }
     }
 
     // Most calls have no bytes. They have functions of their own, in which there is no parameter for them: to hand

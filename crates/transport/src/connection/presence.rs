@@ -25,27 +25,6 @@ pub(super) trait Presence: Copy {
     }
 
     #[inline(always)]
-    fn begin<I: AbiValue, O: AbiValue>(
-        self,
-        connection: &mut Connection,
-        operation: Operation,
-        input: I,
-    ) -> Option<O> {
-        if Self::POSSIBLE { connection.begin(operation, input) } else { None }
-    }
-
-    #[inline(always)]
-    fn begin_from<I: AbiValue, O: AbiValue>(
-        self,
-        connection: &mut Connection,
-        operation: Operation,
-        input: I,
-        usual: impl FnOnce(&mut Connection) -> O,
-    ) -> Option<O> {
-        if Self::POSSIBLE { connection.begin_from(operation, input, usual) } else { None }
-    }
-
-    #[inline(always)]
     fn begin_with<I: AbiValue, O: AbiValue>(
         self,
         connection: &mut Connection,
@@ -58,29 +37,6 @@ pub(super) trait Presence: Copy {
             connection.begin_with(operation, frame_type, input, bytes)
         } else {
             None
-        }
-    }
-
-    #[inline(always)]
-    fn begin_act<I: AbiValue>(
-        self,
-        connection: &mut Connection,
-        operation: Operation,
-        input: I,
-    ) -> bool {
-        !Self::POSSIBLE || connection.begin_act(operation, input)
-    }
-
-    #[inline(always)]
-    fn end<I: AbiValue, O: AbiValue>(
-        self,
-        connection: &mut Connection,
-        operation: Operation,
-        input: I,
-        output: O,
-    ) {
-        if Self::POSSIBLE {
-            connection.end(operation, input, output);
         }
     }
 
@@ -128,6 +84,85 @@ pub(super) trait Presence: Copy {
         usual: O,
     ) -> O {
         if Self::POSSIBLE { connection.decide(operation, input, usual) } else { usual }
+    }
+
+    #[inline(always)]
+    fn decide_within<I: AbiValue, O: AbiValue>(
+        self,
+        connection: &mut Connection,
+        operation: Operation,
+        input: I,
+        usual: O,
+        bound: impl FnOnce(&mut Connection, O) -> O,
+    ) -> O {
+        if Self::POSSIBLE {
+            connection.decide_within(operation, input, usual, bound)
+        } else {
+            usual
+        }
+    }
+
+    #[inline(always)]
+    fn decide_from<I: AbiValue, O: AbiValue>(
+        self,
+        connection: &mut Connection,
+        operation: Operation,
+        input: I,
+        usual: impl FnOnce(&mut Connection) -> O,
+        bound: impl FnOnce(&mut Connection, O) -> O,
+    ) -> O {
+        if Self::POSSIBLE {
+            connection.decide_from(operation, input, usual, bound)
+        } else {
+            usual(connection)
+        }
+    }
+
+    #[inline(always)]
+    fn act<I: AbiValue>(
+        self,
+        connection: &mut Connection,
+        operation: Operation,
+        input: I,
+        action: impl FnOnce(&mut Connection),
+    ) {
+        if Self::POSSIBLE {
+            connection.act(operation, input, action);
+        } else {
+            action(connection);
+        }
+    }
+
+    #[inline(always)]
+    fn act_always<I: AbiValue, O: AbiValue>(
+        self,
+        connection: &mut Connection,
+        operation: Operation,
+        input: I,
+        action: impl FnOnce(&mut Connection) -> O,
+    ) -> O {
+        if Self::POSSIBLE {
+            connection.act_always(operation, input, action)
+        } else {
+            action(connection)
+        }
+    }
+
+    #[inline(always)]
+    fn decide_on_frame<I: AbiValue, O: AbiValue>(
+        self,
+        connection: &mut Connection,
+        operation: Operation,
+        frame_type: u64,
+        input: I,
+        bytes: Option<&[u8]>,
+        usual: impl FnOnce(&mut Connection) -> O,
+    ) -> O {
+        if Self::POSSIBLE {
+            connection.decide_on_frame(operation, frame_type, input, bytes, usual)
+        } else {
+            usual(connection)
+        }
     }
 
     #[inline(always)]

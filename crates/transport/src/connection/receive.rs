@@ -439,12 +439,11 @@ impl Connection {
         let input = (found.space, number, path, ecn);
         hooks.notify_on(self, Operation::AfterPacketRead, input, payload);
         let input = (found.space, number, path);
-        let answer = hooks.begin_with(self, Operation::ParseFrames, 0, input, Bytes::In(payload));
-        let accepted = match answer {
-            Some(accepted) => accepted,
-            None => self.handle_payload(hooks, now, ecn, found, (number, path), payload),
-        };
-        hooks.end_with(self, Operation::ParseFrames, 0, input, Bytes::In(payload), accepted);
+        let operation = Operation::ParseFrames;
+        let accepted =
+            hooks.decide_on_frame(self, operation, 0, input, Some(payload), |connection| {
+                connection.handle_payload(hooks, now, ecn, found, (number, path), payload)
+            });
         if !accepted {
             // As if it had been lost: the peer will send it again.
             self.drop_packet(Some(found.kind), found.len, "rejected");
@@ -665,10 +664,10 @@ impl Connection {
             self.on_peer_packet(now, path);
         }
         let input = (id, number, eliciting, ecn);
-        // A hook's answer changes nothing: what is not remembered would be taken twice.
-        hooks.begin_act(self, Operation::RecordPacket, input);
-        self.record_packet(hooks, now, id, number, eliciting, ecn);
-        hooks.end(self, Operation::RecordPacket, input, ());
+        // A packet that is not recorded would be processed twice.
+        hooks.act_always(self, Operation::RecordPacket, input, |connection| {
+            connection.record_packet(hooks, now, id, number, eliciting, ecn);
+        });
     }
 
     /// As [`Connection::handle_payload`], of a 1-RTT packet of path 0.
@@ -759,9 +758,8 @@ impl Connection {
             (!kind.may_be_sent_by(!self.side)).then_some(FrameErrorKind::WrongSender)
         };
         let lawful = wrong.is_none();
-        let answer = hooks.begin_with(self, Operation::CheckFrame, frame_type, id, Bytes::None);
-        let allowed = answer.unwrap_or(lawful);
-        hooks.end_with(self, Operation::CheckFrame, frame_type, id, Bytes::None, allowed);
+        let operation = Operation::CheckFrame;
+        let allowed = hooks.decide_on_frame(self, operation, frame_type, id, None, |_| lawful);
         if !(allowed && lawful) {
             match wrong {
                 Some(wrong) => self.fail(now, FrameError { frame_type: kind, kind: wrong }),
@@ -769,26 +767,17 @@ impl Connection {
             }
             return None;
         }
-        let input = (id, number, path);
-        let answer =
-            hooks.begin_with(self, Operation::ProcessFrame, frame_type, input, Bytes::In(bytes));
-        let accepted = match (answer, frame) {
-            (Some(accepted), _) => accepted,
-            // The application has it already: a hook has put the packet together before it came.
-            (None, Some(Frame::Datagram(_))) if self.extensions.was_recovered(number) => true,
-            (None, Some(frame)) => self.handle_frame(now, id, path, found.dcid, frame),
-            // A hook knows where it ends, and does not process it, or has failed at it and was taken off: it is
-            // skipped. An extension that fails takes no connection with it.
-            (None, None) => true,
+        let process = |connection: &mut Connection| match frame {
+            // A hook has reconstructed the packet before it arrived, so the application has the data.
+            Some(Frame::Datagram(_)) if connection.extensions.was_recovered(number) => true,
+            Some(frame) => connection.handle_frame(now, id, path, found.dcid, frame),
+            // A hook knows where the frame ends. It does not process it, or it failed and was
+            // detached. The frame is skipped, so that a failing extension does not end the connection.
+            None => true,
         };
-        hooks.end_with(
-            self,
-            Operation::ProcessFrame,
-            frame_type,
-            input,
-            Bytes::In(bytes),
-            accepted,
-        );
+        let (operation, input) = (Operation::ProcessFrame, (id, number, path));
+        let accepted =
+            hooks.decide_on_frame(self, operation, frame_type, input, Some(bytes), process);
         Some(accepted)
     }
 
@@ -833,11 +822,9 @@ impl Connection {
             max_ack_delay,
             reordering_threshold,
         };
-        let chosen = match hooks.begin_from(self, Operation::AckPolicy, id, |_| words(usual)) {
-            Some(answer) => Connection::bound_ack_policy(&longest, policy(answer)),
-            None => usual,
+        let bound = |_: &mut Connection, answer| {
+            words(Connection::bound_ack_policy(&longest, policy(answer)))
         };
-        hooks.end(self, Operation::AckPolicy, id, words(chosen));
-        chosen
+        policy(hooks.decide_within(self, Operation::AckPolicy, id, words(usual), bound))
     }
 }

@@ -13,7 +13,7 @@ use super::space::{SentFrame, SpaceId};
 use super::{Connection, Event};
 use crate::Timestamp;
 use crate::crypto::retry_tag;
-use crate::operation::{self, Operation};
+use crate::operation::Operation;
 
 /// The longest token that is taken, in bytes: with it an Initial packet of 1,200 has room for
 /// something else.
@@ -73,14 +73,13 @@ impl Connection {
 
     /// A NEW_TOKEN frame came.
     pub(super) fn on_new_token(&mut self, token: &[u8]) {
-        let answer: Option<()> =
-            self.begin_with(Operation::NewToken, 0, (), operation::Bytes::In(token));
-        let waiting = self.events.iter().filter(|event| matches!(event, Event::NewToken(_)));
-        let fits = token.len() <= MAX_PEER_TOKEN && waiting.count() < MAX_TOKENS;
-        if answer.is_none() && fits {
-            self.events.push_back(Event::NewToken(token.to_vec()));
-        }
-        self.end_with(Operation::NewToken, 0, (), operation::Bytes::In(token), ());
+        self.decide_on_frame(Operation::NewToken, 0, (), Some(token), |connection| {
+            let events = &mut connection.events;
+            let waiting = events.iter().filter(|event| matches!(event, Event::NewToken(_)));
+            if token.len() <= MAX_PEER_TOKEN && waiting.count() < MAX_TOKENS {
+                events.push_back(Event::NewToken(token.to_vec()));
+            }
+        });
     }
 
     /// A Retry packet came (RFC 9000 s.17.2.5.2); true if it is followed.

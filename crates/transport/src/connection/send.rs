@@ -83,11 +83,10 @@ impl Connection {
             return self.next_of_paths(hooks, now, buffer);
         }
         let usual = self.probing_path().unwrap_or(self.path().key());
-        let key = match hooks.begin_from(self, Operation::SelectPath, (), |_| usual) {
-            Some(chosen) => self.bound_path(usual, chosen),
-            None => usual,
-        };
-        hooks.end(self, Operation::SelectPath, (), key);
+        let key =
+            hooks.decide_within(self, Operation::SelectPath, (), usual, |connection, chosen| {
+                connection.bound_path(usual, chosen)
+            });
         let datagram = self.datagram_on(hooks, now, (key, true), buffer);
         let active = self.path().key();
         // A path that is validated goes first. What keeps that from sending keeps back nothing of the active one.
@@ -255,12 +254,9 @@ impl Connection {
         let usual = |connection: &mut Connection| {
             connection.paths[key].pace(now, Rate::bytes_per_second(rate as f64), size)
         };
-        let until = match hooks.begin_from(self, Operation::PaceUntil, input, usual) {
-            Some(until) => self.bound_pace(now, key, until),
-            None => usual(self),
-        };
-        hooks.end(self, Operation::PaceUntil, input, until);
-        until
+        hooks.decide_from(self, Operation::PaceUntil, input, usual, |connection, until| {
+            connection.bound_pace(now, key, until)
+        })
     }
 
     /// True if no probe of another kind is due on a path.
@@ -276,12 +272,13 @@ impl Connection {
         allowance: Allowance,
     ) -> Allowance {
         let key = allowance.path;
-        let size = match hooks.begin(self, Operation::ProbeMtu, key) {
-            // A hook may do without; when one is due, and how large it is, follows from what is known.
-            Some(0u16) => 0,
-            Some(_) | None => self.paths[key].next_mtu_probe(now).unwrap_or(0),
+        let usual =
+            |connection: &mut Connection| connection.paths[key].next_mtu_probe(now).unwrap_or(0);
+        // A hook can only prevent a probe. The state of the path determines its time and size.
+        let bound = |connection: &mut Connection, size: u16| {
+            if size == 0 { 0 } else { usual(connection) }
         };
-        hooks.end(self, Operation::ProbeMtu, key, size);
+        let size = hooks.decide_from(self, Operation::ProbeMtu, key, usual, bound);
         match usize::from(size) {
             0 => allowance,
             size if size <= buffer => Allowance { size, mtu_probe: true, ..allowance },
@@ -310,16 +307,11 @@ impl Connection {
             return false;
         }
         let input = (id, allowance.path, allowance.in_flight);
-        let answer = hooks.begin_from(self, Operation::HasContent, input, |connection| {
-            connection.is_content(hooks, now, id, allowance)
-        });
-        let there = self.is_content(hooks, now, id, allowance);
-        let yes = match answer {
-            Some(yes) => self.bound_content(allowance.path, there, yes),
-            None => there,
-        };
-        hooks.end(self, Operation::HasContent, input, yes);
-        yes
+        let usual = |connection: &mut Connection| connection.is_content(hooks, now, id, allowance);
+        hooks.decide_from(self, Operation::HasContent, input, usual, |connection, yes| {
+            let there = usual(connection);
+            connection.bound_content(allowance.path, there, yes)
+        })
     }
 
     fn is_content(
@@ -336,12 +328,18 @@ impl Connection {
         if allowance.passive || validates {
             return validates;
         }
-        let crypto = self.spaces.has_crypto(id.of_crypto());
         self.spaces.probes(id) > 0
-            || allowance.in_flight
-                && allowance.shared
-                && (crypto || id.is_data() && (self.has_data() || self.has_copies(allowance.path)))
+            || allowance.in_flight && allowance.shared && self.is_pending(id, allowance.path)
             || self.acks_are_due(hooks, now, id, allowance.path)
+    }
+
+    /// Returns true if content waits that a packet of this space can carry on this path, apart from
+    /// probes and acknowledgements.
+    fn is_pending(&mut self, id: SpaceId, path: PathKey) -> bool {
+        match id {
+            SpaceId::Data(_) => self.pending().is_for_any_path() || self.has_copies(path),
+            SpaceId::Initial | SpaceId::Handshake => self.spaces.has_crypto(id),
+        }
     }
 
     /// True if acknowledgements of a space are due on a path; of 1-RTT packets, those of all path IDs.
@@ -368,11 +366,9 @@ impl Connection {
     ) -> bool {
         let Some(space) = self.spaces.get(id) else { return false };
         let usual = space.received.is_due(now);
-        let due = match hooks.begin_from(self, Operation::AckIsDue, id, |_| usual) {
-            Some(due) => self.bound_ack(now, id, due),
-            None => usual,
-        };
-        hooks.end(self, Operation::AckIsDue, id, due);
+        let due = hooks.decide_within(self, Operation::AckIsDue, id, usual, |connection, due| {
+            connection.bound_ack(now, id, due)
+        });
         due && self.acks_go(hooks, id, path)
     }
 
@@ -381,27 +377,12 @@ impl Connection {
         if self.speaks_multipath() {
             return self.acks_go_of_paths(hooks, id, path);
         }
-        let chosen = match hooks.begin_from(self, Operation::SelectACKPath, (id, path), |_| path) {
-            // Other paths than the active one send nothing but what probes them (RFC 9000 s.9.1).
-            Some(_) => self.path().key(),
-            None => path,
-        };
-        hooks.end(self, Operation::SelectACKPath, (id, path), chosen);
+        let input = (id, path);
+        let chosen = hooks.decide_within(self, Operation::SelectACKPath, input, path, |one, _| {
+            // Other paths than the active one carry only frames that probe them (RFC 9000 s.9.1).
+            one.path().key()
+        });
         chosen == path
-    }
-
-    /// True if something waits that any path may carry.
-    pub(super) fn has_data(&self) -> bool {
-        self.handshake.owes_done()
-            || self.has_token()
-            || self.activity.wants_ping()
-            || !self.extensions.is_empty() && self.keys.has(SpaceId::DATA)
-            || self.ids.has_news()
-            || self.multipath.as_ref().is_some_and(|paths| paths.has_news())
-            || self.acks.due().is_some()
-            || self.datagrams.wants_to_send()
-            || self.streams.has_control()
-            || self.streams_go()
     }
 
     /// True if the application has data to send, whatever keeps it from being sent.
@@ -423,10 +404,9 @@ impl Connection {
         let path = &mut self.paths[key];
         path.on_underused(now);
         let in_flight = path.in_flight();
-        if hooks.begin_act(self, Operation::AppLimited, (key, in_flight)) {
-            self.paths[key].on_app_limited();
-        }
-        hooks.end(self, Operation::AppLimited, (key, in_flight), ());
+        hooks.act(self, Operation::AppLimited, (key, in_flight), |connection| {
+            connection.paths[key].on_app_limited();
+        });
     }
 
     /// Writes a packet; whether it is marked. None: it could not be protected.
@@ -467,10 +447,10 @@ impl Connection {
         let mtu_probe = allowance.mtu_probe;
         let kind = SentPacketKind { eliciting, in_flight, mtu_probe, content };
         let input = (id, number, size, eliciting, key);
-        // A hook's answer changes nothing: what was sent counts.
-        hooks.begin_act(self, Operation::SendPacket, input);
-        self.on_packet_sent(hooks, now, id, number, size, kind);
-        hooks.end(self, Operation::SendPacket, input, ());
+        // What was sent counts.
+        hooks.act_always(self, Operation::SendPacket, input, |connection| {
+            connection.on_packet_sent(hooks, now, id, number, size, kind);
+        });
         if id == SpaceId::Handshake && self.side == Side::Client {
             // RFC 9001 s.4.9.1.
             self.discard(now, SpaceId::Initial);
@@ -492,25 +472,26 @@ impl Connection {
         packet.list_in(self.spaces.lend_list());
         hooks.notify(self, Operation::GenerateHeader, (id, number, allowance.path));
         let input = (id, number, packet.room()?);
-        // A hook's answer changes nothing: it has no way to write, and what was written is known.
-        let _: Option<bool> = hooks.begin(self, Operation::GenerateFrames, input);
         let (mut room, frames) = packet.payload()?;
-        let eliciting = if allowance.mtu_probe {
-            self.write_mtu_probe(id, &mut room, frames);
-            true
-        } else {
-            self.write_frames(hooks, now, id, allowance, &mut room, frames)
+        // A hook cannot write frames here.
+        let write = |connection: &mut Connection| {
+            if allowance.mtu_probe {
+                connection.write_mtu_probe(id, &mut room, frames);
+                return true;
+            }
+            connection.write_frames(hooks, now, id, allowance, &mut room, frames)
         };
-        hooks.end(self, Operation::GenerateFrames, input, eliciting);
+        let eliciting = hooks.act_always(self, Operation::GenerateFrames, input, write);
         let written = room.position();
         packet.wrote(written, eliciting)?;
         let wanted = packet.padding_wanted();
-        let answer = hooks.begin_from(self, Operation::PadPacket, (id, wanted), |_| wanted);
         // With padding, a packet that has only acknowledgements would count as in flight (RFC 9002
         // s.2), but the peer would not have to acknowledge it. Its part of the window would be
         // lost.
-        let padding = answer.filter(|_| eliciting).unwrap_or(wanted).max(wanted);
-        hooks.end(self, Operation::PadPacket, (id, wanted), padding);
+        let bound = |_: &mut Connection, padding: usize| {
+            if eliciting { padding.max(wanted) } else { wanted }
+        };
+        let padding = hooks.decide_within(self, Operation::PadPacket, (id, wanted), wanted, bound);
         packet.pad(padding)?;
         self.spaces.get_mut(id)?.on_written(eliciting);
         packet.finish()
@@ -519,12 +500,12 @@ impl Connection {
     /// Takes the number of the next packet of a space. Returns `None` if the space is gone.
     fn next_packet_number(&mut self, hooks: impl Presence, id: SpaceId) -> Option<u64> {
         let next = self.spaces.get(id)?.numbers.next();
-        let number = match hooks.begin(self, Operation::NextPacketNumber, (id, next)) {
-            Some(number) => number,
-            None if id.is_data() => self.spaces.get_mut(id)?.numbers.choose(&mut self.rng),
-            None => next,
+        let usual = |connection: &mut Connection| match connection.spaces.get_mut(id) {
+            Some(space) if id.is_data() => space.numbers.choose(&mut connection.rng),
+            _ => next,
         };
-        hooks.end(self, Operation::NextPacketNumber, (id, next), number);
+        let bound = |_: &mut Connection, number| number;
+        let number = hooks.decide_from(self, Operation::NextPacketNumber, (id, next), usual, bound);
         let number = self.spaces.get_mut(id)?.numbers.take(number);
         self.stats.numbers_skipped += number - next;
         Some(number)
@@ -603,10 +584,9 @@ impl Connection {
             }
             delivery = path.on_packet_sent(now, bytes, kind.content.nested);
             let input = (key, bytes, path.in_flight());
-            if hooks.begin_act(self, Operation::CongestionSent, input) {
-                self.paths[key].on_congestion_sent(now, bytes);
-            }
-            hooks.end(self, Operation::CongestionSent, input, ());
+            hooks.act(self, Operation::CongestionSent, input, |connection| {
+                connection.paths[key].on_congestion_sent(now, bytes);
+            });
         }
         if kind.eliciting {
             self.activity.on_eliciting_sent(now);

@@ -102,9 +102,7 @@ impl Connection {
     /// True if the next datagram is one of nothing but stream data to where the last one went, with room for as much.
     fn continues(&mut self, now: Timestamp, last: &Transmit) -> bool {
         self.issue_ids();
-        let data = self.spaces.data();
-        let goes_on = data.probes() == 0
-            && !data.received.has_news()
+        let goes_on = self.pending_on(SpaceId::DATA, self.path().key()).is_empty()
             && self.path().is_settled(now)
             && is_to(self.path(), last)
             && self.is_plain();
@@ -141,11 +139,12 @@ impl Connection {
         is_to(&self.paths[key], last).then_some(((id, key), holds))
     }
 
-    /// What each datagram may change for the next; `waits`: it is known that there is something to send.
+    /// Returns true if the next datagram has only stream data, too. Checks only what the last one can
+    /// have changed. `waits` is true if it is known that a stream has data.
     #[inline(always)]
     fn takes_another(&mut self, waits: bool) -> bool {
         let fresh = self.keys.one_rtt().is_some_and(|keys| keys.wear() == Wear::Fresh);
-        fresh && !self.streams.has_control() && (waits || self.streams.wants_to_send())
+        fresh && self.pending_of_streams(waits).is_streams_only()
     }
 }
 

@@ -133,8 +133,7 @@ impl Connection {
     /// The only path, with its space and the size of a datagram, if nothing but stream data is to go there, and may.
     #[inline(always)]
     fn plain_room_of_one(&mut self, now: Timestamp) -> Option<(SpaceId, PathKey, u16)> {
-        let data = self.spaces.data();
-        if data.probes() > 0 || data.received.has_news() {
+        if !self.pending_on(SpaceId::DATA, self.path().key()).is_empty() {
             return None;
         }
         let path = self.paths.active_mut();
@@ -145,25 +144,13 @@ impl Connection {
     }
 
     /// Returns true if only stream data is to be sent, and nothing remains to be negotiated with
-    /// the peer. Does not check acknowledgements, probes, and the additional state of several
-    /// paths.
+    /// the peer. Does not check what belongs to a path ([`Connection::pending_on`]).
     pub(super) fn is_plain(&mut self) -> bool {
         self.keys.are_one_rtt_alone()
             && self.handshake.is_confirmed()
             && self.start.unknown().is_none()
-            && !self.spaces.data().has_crypto()
-            && !self.handshake.owes_done()
-            && !self.has_token()
-            && !self.activity.wants_ping()
-            && self.extensions.is_empty()
-            && self.extensions.hold_timer().is_none()
-            && !self.ids.has_news()
-            && self.acks.due().is_none()
-            && !self.datagrams.wants_to_send()
-            && !self.streams.has_control()
-            && self.probing_path().is_none()
             && !self.is_logged()
-            && self.streams.wants_to_send()
+            && self.pending().is_streams_only()
     }
 
     /// True if events are written to a log, which packets are shown on the long way.

@@ -36,6 +36,7 @@ mod paper;
 mod parts;
 mod placed;
 mod provided;
+mod pto;
 #[cfg(feature = "qlog")]
 mod qlog;
 mod rebound;

@@ -39,31 +39,24 @@ impl Connection {
             .map(|at| self.rested(at))
     }
 
-    /// The timer of loss detection, as whoever is attached to it wants it.
+    /// Returns the time of the loss detection timer, with hooks at [`Operation::SetTimer`].
     fn set_timer(&mut self) -> Option<Timestamp> {
-        let answer = self.begin_from(Operation::SetTimer, (), |connection| {
-            connection.loss_timer().map(|timer| timer.at)
-        });
-        let usual = self.loss_timer().map(|timer| timer.at);
-        let at = match answer {
-            Some(at) => self.bound_loss_timer(usual, at),
-            None => usual,
-        };
-        self.end(Operation::SetTimer, (), at);
-        at
+        let usual = |connection: &mut Connection| connection.loss_timer().map(|timer| timer.at);
+        self.decide_from(Operation::SetTimer, (), usual, |connection, at| {
+            let usual = usual(connection);
+            connection.bound_loss_timer(usual, at)
+        })
     }
 
     fn ack_deadline(&mut self) -> Option<Timestamp> {
         let ids = self.spaces.ids();
         ids.filter_map(|id| {
             let usual = self.spaces.get(id)?.received.deadline();
-            let at = match self.begin_from(Operation::AckDeadline, id, |_| usual) {
-                // RFC 9000 s.13.2.1: not later than the peer was told.
-                Some(answer) => answer.zip(usual).map(|(at, usual)| at.min(usual)).or(usual),
-                None => usual,
-            };
-            self.end(Operation::AckDeadline, id, at);
-            // Who may send nowhere waits for the peer.
+            let at = self.decide_within(Operation::AckDeadline, id, usual, |_, answer| {
+                // RFC 9000 s.13.2.1: not later than the delay that the peer was told.
+                answer.zip(usual).map(|(at, usual)| at.min(usual)).or(usual)
+            });
+            // If nothing may be sent on the path, this end must wait for the peer.
             at.filter(|_| {
                 if self.speaks_multipath() {
                     self.ack_path(id).is_some()
@@ -80,10 +73,8 @@ impl Connection {
         self.now = now;
         #[cfg(feature = "qlog")]
         self.log_expired();
-        // A hook's answer changes nothing: without its timers a connection would never end.
-        self.begin_act(Operation::OnTimer, ());
-        self.on_timer(now);
-        self.end(Operation::OnTimer, (), ());
+        // Without its timers, a connection would never end.
+        self.act_always(Operation::OnTimer, (), |connection| connection.on_timer(now));
         self.run_requests();
         self.timers_ran = Some(now);
         self.activity.on_timer();
@@ -128,13 +119,10 @@ impl Connection {
     fn idle_timer(&mut self) -> Option<Timestamp> {
         let timeout = self.idle_timeout();
         let usual = timeout.map(|timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
-        // RFC 9000 s.10.1: whoever is silent for longer than both ends said is gone.
-        let timeout = match self.begin_from(Operation::IdleTimeout, (), |_| usual) {
-            Some(Some(timeout)) => Some(usual.map_or(timeout, |usual: u64| usual.min(timeout))),
-            Some(None) | None => usual,
-        };
-        self.end(Operation::IdleTimeout, (), timeout);
-        let timeout = timeout?;
+        // RFC 9000 s.10.1: the timeout is at most the one that both ends declared.
+        let timeout = self.decide_within(Operation::IdleTimeout, (), usual, |_, answer| {
+            answer.map(|timeout| usual.map_or(timeout, |usual| usual.min(timeout))).or(usual)
+        })?;
         // RFC 9000 s.10.1: three PTOs at least.
         let mut least = self.pto(self.active_space()) * 3;
         if self.multipath.is_some() {
@@ -165,30 +153,11 @@ impl Connection {
         Peer::idle_timeout(self.peer.as_ref(), self.config.max_idle_timeout)
     }
 
-    /// The probe timeout of a space without backoff (RFC 9002 s.6.2.1).
-    pub(super) fn pto(&mut self, id: SpaceId) -> Duration {
-        let path = self.path_of(id);
-        let (key, base) = (path.key(), path.rtt().pto_base());
-        let delay = if id.is_data() { self.peer_max_ack_delay() } else { Duration::ZERO };
-        let usual = base + delay;
-        let pto = match self.begin_from(Operation::ProbeTimeout, (id, key), |_| usual) {
-            Some(pto) => self.bound_pto(key, usual, pto),
-            None => usual,
-        };
-        self.end(Operation::ProbeTimeout, (id, key), pto);
-        pto
-    }
-
     /// Probe timeouts that the next one of a path lasts as long as.
     fn backoff(&mut self, backoff: Backoff) -> u32 {
         let count = backoff.count();
         let usual = backoff.factor();
-        let factor = match self.begin_from(Operation::PtoBackoff, count, |_| usual) {
-            Some(factor) => Backoff::bound(factor),
-            None => usual,
-        };
-        self.end(Operation::PtoBackoff, count, factor);
-        factor
+        self.decide_within(Operation::PtoBackoff, count, usual, |_, factor| Backoff::bound(factor))
     }
 
     /// The timer of loss detection as it is without hooks at [`Operation::SetTimer`]; none: it does not run
@@ -300,10 +269,9 @@ impl Connection {
         if self.speaks_multipath() {
             self.move_data();
         }
-        // RFC 9002 s.6.2.4: one at least, two at most.
-        let answer = self.begin_from(Operation::ProbeCount, (id, count), |_| probes);
-        let probes = answer.unwrap_or(probes).clamp(1, 2);
-        self.end(Operation::ProbeCount, (id, count), probes);
+        // RFC 9002 s.6.2.4: at least one probe, at most two.
+        let bound = |_: &mut Connection, probes: u8| probes.clamp(1, 2);
+        let probes = self.decide_within(Operation::ProbeCount, (id, count), probes, bound);
         if let Some(space) = self.space(id) {
             space.probe(probes);
         }

@@ -167,9 +167,7 @@ impl Connection {
         let bytes = &writer.written()[start..];
         let input = (id, 0u64, bytes.len());
         let (operation, frame_type) = (Operation::WriteFrame, frame_type.0.get());
-        let length: usize =
-            self.begin_with(operation, frame_type, input, Bytes::In(bytes)).unwrap_or(bytes.len());
-        self.end_with(operation, frame_type, input, Bytes::In(bytes), length);
+        self.decide_on_frame(operation, frame_type, input, Some(bytes), |_| bytes.len());
     }
 
     /// Frames that hooks have queued, those that other hooks brought or the others; how many of them are not
@@ -255,9 +253,7 @@ impl Connection {
         }
         let (operation, frame_type) = (Operation::ParseFrame, one.frame_type);
         let bytes = &room[..end];
-        let answer = self.begin_with(operation, frame_type, id, Bytes::In(bytes));
-        let parsed: usize = answer.unwrap_or(0);
-        self.end_with(operation, frame_type, id, Bytes::In(bytes), parsed);
+        let parsed = self.decide_on_frame(operation, frame_type, id, Some(bytes), |_| 0usize);
         parsed == length
     }
 
@@ -405,7 +401,7 @@ impl Connection {
         if let Some(data) = challenge
             && self.write_frame(id, &Frame::PathChallenge(data), writer).is_ok()
         {
-            let pause = self.path().rtt().pto_base();
+            let pause = self.path_pto(self.path().key());
             let whole = datagram >= MIN_INITIAL_DATAGRAM;
             self.paths[key].on_challenge_sent(now, pause, whole);
             frames.push(SentFrame::Validation);

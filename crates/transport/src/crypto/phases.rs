@@ -382,6 +382,12 @@ impl OneRttKeys {
         }
     }
 
+    /// Returns the time until which the peer's previous keys are kept.
+    #[cfg(test)]
+    pub(crate) fn previous_until(&self) -> Option<Timestamp> {
+        self.previous.as_ref().and_then(|(_, until)| *until)
+    }
+
     /// Discards the previous keys if it is time to do so.
     // RFC 9001 s.6.1 #3, s.6.5 #2 #3
     pub(crate) fn expire(&mut self, now: Timestamp) {

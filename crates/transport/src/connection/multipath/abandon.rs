@@ -25,11 +25,10 @@ impl Connection {
         why: TransportErrorCode,
     ) {
         let patience = self.longest_pto() * PATIENCE;
-        let delay = self.peer_max_ack_delay();
+        // If the path does not work, no acknowledgement can arrive on it.
         let path = self.paths.current(id);
-        // On a path that does not work no acknowledgement can be on its way.
-        let pto = path.filter(|path| path.is_validated() && !path.is_suspect());
-        let give_up = now + pto.map_or(std::time::Duration::ZERO, |p| p.rtt().pto_base() + delay);
+        let works = path.is_some_and(|path| path.is_validated() && !path.is_suspect());
+        let give_up = if works { now + self.pto(SpaceId::Data(id)) } else { now };
         let Some(record) = self.multipath.as_mut().and_then(|paths| paths.record_mut(id)) else {
             return;
         };

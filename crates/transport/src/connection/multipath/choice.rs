@@ -209,16 +209,14 @@ impl Connection {
             return Some(key);
         }
         self.hold_choice(0);
-        let chosen: Option<PathKey> = hooks.begin_from(self, Operation::SelectPath, (), |_| first);
-        let held = match chosen.map(|key| (key, self.objection(key))) {
-            Some((_, Some(objection))) => {
-                self.overrule(Operation::SelectPath, objection);
-                None
+        let mut held = None;
+        hooks.decide_within(self, Operation::SelectPath, (), first, |connection, key| {
+            match connection.objection(key) {
+                Some(objection) => connection.overrule(Operation::SelectPath, objection),
+                None => held = Some(key),
             }
-            Some((key, None)) => Some(key),
-            None => None,
-        };
-        hooks.end(self, Operation::SelectPath, (), held.unwrap_or(first));
+            held.unwrap_or(first)
+        });
         if let Some(paths) = &mut self.multipath {
             (paths.watch.held.path, paths.watch.held.at) = (held, now);
         }
@@ -248,7 +246,7 @@ impl Connection {
 
     /// True if something waits that any path may carry.
     fn waits_for_path(&mut self, order: Order) -> bool {
-        self.has_data() || order.iter().any(|key| self.has_copies(key))
+        self.pending().is_for_any_path() || order.iter().any(|key| self.has_copies(key))
     }
 
     /// A path that was left out for too long, of those that have room and that nobody wants spared. Data waits, and no path
@@ -294,17 +292,15 @@ impl Connection {
         path: PathKey,
     ) -> bool {
         let Some(usual) = self.ack_path(id) else { return false };
-        let answer: Option<PathKey> =
-            hooks.begin_from(self, Operation::SelectACKPath, (id, usual), |_| usual);
-        let objection = answer.and_then(|key| match self.paths.get(key) {
-            None => Some(Overruled::NoSuchPath),
-            Some(path) => (!self.may_carry(path)).then_some(Overruled::NotUsable),
-        });
-        if let Some(objection) = objection {
-            self.overrule(Operation::SelectACKPath, objection);
-        }
-        let chosen = answer.filter(|_| objection.is_none()).unwrap_or(usual);
-        hooks.end(self, Operation::SelectACKPath, (id, usual), chosen);
-        chosen == path
+        let bound = |connection: &mut Connection, key: PathKey| {
+            let objection = match connection.paths.get(key) {
+                None => Overruled::NoSuchPath,
+                Some(path) if connection.may_carry(path) => return key,
+                Some(_) => Overruled::NotUsable,
+            };
+            connection.overrule(Operation::SelectACKPath, objection);
+            usual
+        };
+        hooks.decide_within(self, Operation::SelectACKPath, (id, usual), usual, bound) == path
     }
 }

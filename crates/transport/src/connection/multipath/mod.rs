@@ -258,8 +258,8 @@ impl Multipath {
         self.max_due || self.blocked.is_some() || self.list.iter().any(of)
     }
 
-    /// True if data that was sent on a path waits for another.
-    fn has_copies(&self) -> bool {
+    /// Returns true if data that was sent on one path waits for another.
+    pub(super) fn has_copies(&self) -> bool {
         self.copies.iter().any(|copies| !copies.is_empty())
     }
 
@@ -290,6 +290,14 @@ impl Multipath {
             PathFrame::MaxPathId(max) => self.max_due |= max == self.local_max,
             PathFrame::Blocked => {}
         }
+    }
+
+    /// Returns the time at which packets in flight on an abandoned path are declared lost, and the
+    /// period for which the path is kept after the peer's PATH_ABANDON.
+    #[cfg(test)]
+    pub(super) fn abandon_periods(&self, id: PathId) -> Option<(Option<Timestamp>, Duration)> {
+        let record = self.list.iter().find(|record| record.id == id)?;
+        record.abandon.map(|abandon| (abandon.give_up, abandon.patience))
     }
 
     /// Time at which [`super::Connection`] has something to do about an abandoned path.

@@ -7,7 +7,6 @@ use super::super::presence::Presence;
 use super::super::send_plain::{Room, plain_room};
 use super::super::space::{Space, SpaceId};
 use super::super::{Connection, Transmit};
-use super::Multipath;
 use super::scheduler::{Candidate, Order, Scheduler};
 use crate::Timestamp;
 
@@ -84,16 +83,15 @@ impl Connection {
         }
     }
 
-    /// True if nothing about paths is to be said, and no data goes on several of them.
+    /// Returns true if the scheduler sends data on one path at a time.
     fn paths_are_plain(&self) -> bool {
-        let said = |paths: &Multipath| !paths.has_copies() && !paths.has_news();
-        self.config.scheduler != Scheduler::Redundant && self.multipath.as_deref().is_some_and(said)
+        self.config.scheduler != Scheduler::Redundant
     }
 
     /// Asks a path for room, if neither probes nor acknowledgements are due on it.
     #[inline(always)]
     fn ask_plain_room(&mut self, now: Timestamp, (id, key): (SpaceId, PathKey)) -> Room {
-        if self.spaces.probes(id) > 0 || self.owes_acks(key) {
+        if !self.pending_on(id, key).is_empty() {
             return Room::Unknown;
         }
         plain_room(&mut self.paths[key], now)
@@ -104,8 +102,8 @@ impl Connection {
         self.config.scheduler == Scheduler::RoundRobin && self.paths.iter().nth(1).is_some()
     }
 
-    /// True if there are acknowledgements that a packet on this path takes along.
-    fn owes_acks(&self, key: PathKey) -> bool {
+    /// Returns true if a packet on this path carries acknowledgements.
+    pub(in crate::connection) fn owes_acks(&self, key: PathKey) -> bool {
         let goes = |id, space: &Space| space.received.has_news() && self.ack_path(id) == Some(key);
         self.spaces.any_data(goes)
     }

@@ -96,12 +96,16 @@ fn calls(body: &str, callee: &Named) -> bool {
     let code: String = body.lines().skip(1).flat_map(|line| line.split_whitespace()).collect();
     let name = &callee.name;
     match callee.owner.as_str() {
-        "Connection" => code.contains(&format!("self.{name}(")),
+        // A closure that an operation calls has the connection as its parameter.
+        "Connection" => ["self", "connection"]
+            .iter()
+            .any(|receiver| code.contains(&format!("{receiver}.{name}("))),
         owner => {
             let method = format!(".{name}(");
             let mut found = code.match_indices(&method);
             // A method of the connection's may have the same name.
-            found.any(|(at, _)| !code[..at].ends_with("self"))
+            found
+                .any(|(at, _)| !code[..at].ends_with("self") && !code[..at].ends_with("connection"))
                 || code.contains(&format!("{owner}::{name}("))
         }
     }

@@ -283,7 +283,7 @@ fn close_and_draining_last_for_three_ptos() {
         let pto = end.path().rtt().pto_base() + delay;
         assert_eq!((end.longest_pto(), end.pto(data)), (pto, pto));
     }
-    let expected = [&client, &server].map(|end| Some(now + end.longest_pto() * 3));
+    let expected = [&mut client, &mut server].map(|end| Some(now + end.longest_pto() * 3));
     client.close(now, VarInt::from_u32(7), "done");
     server.drain(now, CloseReason::StatelessReset);
     assert_eq!([client.closing.deadline(), server.closing.deadline()], expected);

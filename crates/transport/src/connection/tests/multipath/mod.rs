@@ -14,6 +14,7 @@ mod hostile;
 #[cfg(feature = "qlog")]
 mod logs;
 mod pair;
+mod pending;
 mod seeds;
 
 use std::time::Duration;
@@ -34,6 +35,16 @@ type Set<'a> = &'a dyn Fn(&mut TransportConfig);
 
 fn ids(connection: &Connection) -> Vec<u32> {
     connection.paths().map(|path| path.id.get()).collect()
+}
+
+/// Returns the client of a connection with two paths, and the time. The second path is slower.
+pub(super) fn two_paths(set: impl Fn(&mut TransportConfig)) -> (Connection, Timestamp) {
+    let mut pair = Pair::with(1, &[link(10), link(40)], set);
+    pair.connect();
+    pair.open(1);
+    pair.exchange(20_000, |_, _| {});
+    pair.wait(Duration::from_secs(1));
+    (pair.client, pair.now)
 }
 
 /// Packets that a connection sent with a path ID.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use equic_net::{Link, Port};
 use equic_wire::packet::{Datagram, Packet, ParseOptions};
-use equic_wire::{Direction, PathId, StreamId};
+use equic_wire::{Direction, PathId, Side, StreamId};
 use rustls::pki_types::ServerName;
 
 use super::super::byte;
@@ -299,14 +299,7 @@ impl Pair {
                     self.gathered += more.div_ceil(sent.size);
                     assert!(more <= sent.size * self.together);
                 }
-                let address = if to_server {
-                    sent.source.unwrap_or(client_address(0).ip())
-                } else {
-                    sent.destination.ip()
-                };
-                let links = 0..self.ports.len();
-                let link = links.into_iter().find(|link| client_address(*link).ip() == address);
-                let link = link.expect("it is one of the client's addresses");
+                let link = self.link_of(to_server, &sent);
                 if !to_server {
                     let rebound = sent.destination.port() == 5544;
                     assert!(!rebound || self.rebound[link], "it goes to where nobody was");
@@ -318,6 +311,38 @@ impl Pair {
             }
         }
         self.listen();
+    }
+
+    /// Returns the link that a datagram is sent on.
+    fn link_of(&self, to_server: bool, sent: &Transmit) -> usize {
+        let address = if to_server {
+            sent.source.unwrap_or(client_address(0).ip())
+        } else {
+            sent.destination.ip()
+        };
+        let mut links = 0..self.ports.len();
+        links.find(|link| client_address(*link).ip() == address).expect("an address of the client")
+    }
+
+    /// Sends one datagram of an end, if there is one.
+    pub(super) fn transmit_one(&mut self, sender: Side) {
+        let mut bytes = vec![0; 1500];
+        let to_server = sender == Side::Client;
+        let now = self.now;
+        let end = if to_server { &mut self.client } else { self.server() };
+        let Some(sent) = end.poll_transmit(now, &mut bytes) else { return };
+        bytes.truncate(sent.size);
+        let link = self.link_of(to_server, &sent);
+        self.send(InFlight { link, to_server, ecn: sent.ecn, bytes });
+    }
+
+    /// Delivers all datagrams in flight. Nothing is sent meanwhile.
+    pub(super) fn deliver_all(&mut self) {
+        let packets = std::mem::take(&mut self.in_flight);
+        for ((at, _), packet) in packets {
+            self.now = self.now.max(at);
+            self.arrive(packet);
+        }
     }
 
     fn send(&mut self, packet: InFlight) {
