@@ -161,6 +161,10 @@ header: ## regenerate the headers of the C libraries and of plugins
 	@$(CARGO) run --quiet --release -p libequic_vm --example equic_vm_header > crates/vm-capi/include/equic_vm.h.new
 	@mv crates/vm-capi/include/equic_vm.h.new crates/vm-capi/include/equic_vm.h
 
+settings: ## write the settings of a service into docs/equic.example.toml
+	@$(CARGO) build --quiet --release -p equic-cli
+	@scripts/example_settings.py $${CARGO_TARGET_DIR:-target}/release/equic
+
 clean: ## remove build results and out/
 	@$(CARGO) clean
 	@rm -rf out

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
-use equic_gateway::{Config, Key};
+use equic_gateway::{Config, Key, SERVICE_SETTINGS, ServiceSetting, SettingValue};
 use serde_json::{Value, json};
 
 use crate::common::{EQUIC, Out, Running, equic, eventually, finish, lab, unique};
@@ -228,44 +228,36 @@ fn ban_rows(folder: &Path) -> Vec<Row> {
 }
 
 fn service_rows() -> Vec<Row> {
-    let flag = |key, at, value: bool| (key, value.to_string(), Live(at, value.into()));
-    let rate = "\"20/s burst 40\"";
-    vec![
+    let mut rows = vec![
         ("service", "[[service]]\nname = \"two\"\nlisten".to_owned(), Restart("service.two (new)")),
         ("service.name", "\"new\"".to_owned(), Restart("service.web (removed)")),
         ("service.listen", "[\"8443\"]".to_owned(), Live("/service/listen", json!(["8443"]))),
         ("service.group", "\"all\"".to_owned(), Restart("service.web.group")),
         ("service.users", "[\"root\"]".to_owned(), Restart("service.web.users")),
-        flag("service.enabled", "/service/enabled", false),
-        service("service.policy", "/service/policy", "\"strict\""),
-        ("service.max_connections", "7".to_owned(), Live("/service/max_connections", json!(7))),
-        service("service.retry", "/service/retry", "\"adaptive\""),
-        service("service.answers_per_service", "/service/answers_per_service", rate),
-        service("service.retry_above", "/service/retry_above", rate),
-        service("service.retry_hold", "/service/retry_hold", "\"5s\""),
-        service("service.new_per_source", "/service/new_per_source", rate),
-        service("service.new_per_v4_32", "/service/new_per_v4_32", rate),
-        service("service.new_per_v4_24", "/service/new_per_v4_24", rate),
-        service("service.new_per_v6_64", "/service/new_per_v6_64", rate),
-        service("service.new_per_v6_56", "/service/new_per_v6_56", rate),
-        service("service.new_per_v6_48", "/service/new_per_v6_48", rate),
-        service("service.new_per_v6_32", "/service/new_per_v6_32", rate),
-        service("service.new_per_service", "/service/new_per_service", rate),
-        service("service.packets_per_source", "/service/packets_per_source", rate),
-        service("service.bytes_per_source", "/service/bytes_per_source", "\"10MB/s burst 1MB\""),
-        service("service.packets_per_service", "/service/packets_per_service", rate),
-        service("service.unproven_per_service", "/service/unproven_per_service", rate),
-        service("service.handshake_timeout", "/service/handshake_timeout", "\"7s\""),
-        service("service.fragments", "/service/fragments", "\"drop\""),
-        flag("service.dry_run", "/service/dry_run", true),
-        flag("service.require_fixed_bit", "/service/require_fixed_bit", true),
-        service("service.versions", "/service/versions", "\"1\""),
-        flag("service.refuse_unknown_versions", "/service/refuse_unknown_versions", true),
-        flag("service.version_negotiation", "/service/version_negotiation", true),
-        flag("service.also_client", "/service/also_client", true),
-        flag("service.check_ids", "/service/check_ids", true),
-        flag("service.stateless_reset", "/service/stateless_reset", true),
-    ]
+    ];
+    rows.extend(SERVICE_SETTINGS.iter().map(|setting| {
+        let (key, at) = (format!("service.{}", setting.name), format!("/service/{}", setting.name));
+        let value = other_value(setting);
+        (&*key.leak(), value.to_string(), Live(at.leak(), value))
+    }));
+    rows
+}
+
+/// Returns a value that differs from the default. `retry` is not `always`, because then every client
+/// would have to validate its address.
+fn other_value(setting: &ServiceSetting) -> Value {
+    match setting.default_value() {
+        SettingValue::Flag(on) => json!(!on),
+        SettingValue::Number(number) => json!(number + 7),
+        SettingValue::Rate(_) | SettingValue::Threshold(_) => json!("20/s burst 40"),
+        SettingValue::ByteRate(_) => json!("10MB/s burst 1MB"),
+        SettingValue::Duration(_) => json!("7s"),
+        name => {
+            let names = setting.kind.names().iter().rev();
+            let mut others = names.filter(|other| **other != name.to_string());
+            json!(others.next().expect("another name"))
+        }
+    }
 }
 
 fn override_rows() -> Vec<Row> {

@@ -331,6 +331,12 @@ fn serve_attaches_its_own_gateway() {
     let Some(lab) = lab("cli-own", 1) else { return };
     let name = &unique("own");
     let folder = tempfile::tempdir().unwrap();
+    // A configuration without the server's service is rejected before the program is attached.
+    let other = config_of_own_gateway(folder.path(), "nosuch0", name, 8443);
+    let args = ["serve", "--listen", "[::]:443", "--gateway-config", &other];
+    let refused = equic_in(lab.server(), &args);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("has no service on [::]:443"), "{refused:?}");
     let own = config_of_own_gateway(folder.path(), "eth0", name, 443);
     let own = ["--listen", "[::]:443", "--gateway-config", &own];
     let (server, ready) = serve(lab.server().command(EQUIC), &own);

@@ -112,6 +112,17 @@ fn usage_that_is_wrong_is_explained() {
             USAGE,
             "cannot be used with",
         ),
+        (&run(&["-p", "443", "-o", "policy=new", "-o", "policy=new"]), USAGE, "given twice"),
+        (
+            &run(&["-p", "443", "--max-connections", "5", "-o", "quic.max_connections=6"]),
+            USAGE,
+            "--max-connections sets this, too",
+        ),
+        (&run(&["-p", "443", "--dry-run", "-o", "dry_run=off"]), USAGE, "--dry-run sets this, too"),
+        (&run(&["-p", "443", "--new-per-source", "20MB/s"]), USAGE, "is in bytes"),
+        (&run(&["-p", "443", "--policy", "strict"]), USAGE, "use `-o policy=VALUE`"),
+        (&["serve", "--user-quota=5"], USAGE, "use `--user-limit max_connections=N`"),
+        (&["serve", "--max-handshakes", "9"], USAGE, "the maximum is always 4096"),
         (&["get"], USAGE, "<URL>"),
         (&["get", "https://a/", "https://b/", "-o", "file"], USAGE, "several bodies"),
         (&["get", "https://a/", "--insecure", "--ca", "x"], USAGE, "cannot be used with"),
@@ -147,8 +158,17 @@ fn failure_names_its_cause() {
         let args = ["gateway", "explain", "--src", "192.0.2.9", "--config", path.as_str()];
         check(&[(&args, FAILED, part)]);
     }
+    let fifo = directory.path().join("fifo").to_str().unwrap().to_owned();
+    nix::unistd::mkfifo(fifo.as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    fn serve(config: &str) -> [&str; 5] {
+        ["serve", "--listen", "[::1]:0", "--gateway-config", config]
+    }
     check(&[
         (&["gateway", "run", "--config", &nowhere], USAGE, "use -i INTERFACE"),
+        (&serve(&missing), FAILED, "missing: No such file"),
+        (&serve(&fifo), FAILED, "the path names a FIFO"),
+        (&serve(directory.path().to_str().unwrap()), FAILED, "the path names a directory"),
+        (&serve(&unknown), FAILED, "unknown.toml:4:1: service.a.max_conns"),
         (&["serve", "--root", &missing, "--listen", "[::1]:0"], FAILED, "cannot serve files from"),
         (&["serve", "--listen", "192.0.2.1:4433"], FAILED, "cannot listen on 192.0.2.1:4433"),
         (&["serve", "--cert", &text, "--key", &text], FAILED, "cannot read a certificate from"),

@@ -34,7 +34,7 @@ pub struct OverrideConfig {
     pub packets_per_source: Option<Rate>,
     /// Maximum rate of UDP payload bytes per source. If it is `None`, the service's rate applies.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schemars(with = "super::schema::text::Rate"))]
+    #[cfg_attr(feature = "schema", schemars(with = "super::schema::text::ByteRate"))]
     pub bytes_per_source: Option<Rate>,
 }
 

@@ -15,14 +15,16 @@ use super::{
 
 /// Pattern of a duration, as [`parse_duration`](crate::parse_duration) reads it.
 const DURATION: &str = r"^\s*(0|([0-9]+(\.[0-9]+)?\s*(ms|us|µs|ns|s|sec|m|min|h|d)\s*)+)\s*$";
-/// Pattern of a rate, as [`Rate`](crate::Rate) is parsed.
-const RATE: &str = r"^\s*(off|0|[0-9_]+\s*([kKMG]i?B?|B)?\s*/\s*(s|sec|second|m|min|minute|h|hour)(\s*burst\s*[0-9_]+\s*([kKMG]i?B?|B)?)?)\s*$";
+/// Pattern of a rate of packets or connections, as [`Rate`](crate::Rate) is parsed.
+const RATE: &str = r"^\s*(off|0|[0-9_]+\s*[kKMG]?\s*/\s*(s|sec|second|m|min|minute|h|hour)(\s*burst\s*[0-9_]+\s*[kKMG]?)?)\s*$";
+/// Pattern of a rate of bytes.
+const BYTE_RATE: &str = r"^\s*(off|0|[0-9_]+\s*([kKMG]i?B?|B)?\s*/\s*(s|sec|second|m|min|minute|h|hour)(\s*burst\s*[0-9_]+\s*([kKMG]i?B?|B)?)?)\s*$";
 /// Pattern of a list's entry: an address or a prefix.
 const PREFIX: &str = r"^\s*[0-9a-fA-F:.]+(/[0-9]{1,3})?\s*$";
 
 /// Types whose text forms have patterns, for fields whose Rust types are those of the program.
 pub(super) mod text {
-    use super::{DURATION, JsonSchema, PREFIX, RATE, SchemaGenerator, Value, json};
+    use super::{BYTE_RATE, DURATION, JsonSchema, PREFIX, RATE, SchemaGenerator, Value, json};
     use schemars::Schema;
     use std::borrow::Cow;
 
@@ -47,6 +49,7 @@ pub(super) mod text {
 
     text!(Duration, json!({ "type": "string", "pattern": DURATION }));
     text!(Rate, json!({ "type": "string", "pattern": RATE }));
+    text!(ByteRate, json!({ "type": "string", "pattern": BYTE_RATE }));
     text!(Prefix, json!({ "type": "string", "pattern": PREFIX }));
     text!(Reason, {
         let names: Vec<&str> = crate::Reason::all().map(crate::Reason::name).collect();
@@ -112,9 +115,10 @@ fn property(setting: &ServiceSetting) -> Value {
     let mut schema = match setting.kind {
         SettingKind::Flag => json!({ "type": "boolean" }),
         SettingKind::Number => json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }),
-        SettingKind::Rate | SettingKind::ByteRate | SettingKind::Threshold => {
+        SettingKind::Rate | SettingKind::Threshold => {
             json!({ "type": "string", "pattern": RATE })
         }
+        SettingKind::ByteRate => json!({ "type": "string", "pattern": BYTE_RATE }),
         SettingKind::Duration => json!({ "type": "string", "pattern": DURATION }),
         names => json!({ "enum": names.names() }),
     };

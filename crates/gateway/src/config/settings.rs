@@ -4,6 +4,7 @@
 //! reference page and the JSON Schema all use the table.
 //!
 //! To add a setting, add a row here, and use its value in the XDP program (`bpf/`) or in user space.
+//! `make settings` writes the example file, which the reference page includes.
 
 use std::time::Duration;
 
