@@ -42,7 +42,7 @@ setup-fresh:
 build: ## build equic, equic-lab, equic-sim, libequic.so, libequic.a and equic_kern.o in target/release
 	@scripts/setup.sh build
 	@$(CARGO) build --release --workspace $(FEATURES)
-	@cd sim && $(CARGO) build --release --locked --features png
+	@cd lab/sim-cli && $(CARGO) build --release --locked --features png
 
 .PHONY: prove
 prove: ## build target/release/equic-prove, which lets `equic plugin check` prove memory safety (compiles for minutes)
@@ -90,12 +90,12 @@ test-kernels: root setup #lab test the XDP program on Debian's kernels in QEMU; 
 
 .PHONY: check-lab oracle-linux
 check-lab: root setup build #lab compare completion times in the simulator and in real time: at most 10 % difference (a minute)
-	@sim/oracle/lab.py target/release
+	@lab/sim-cli/oracle/lab.py target/release
 
 # QUICK=1: run each case once
 # KERNEL: another of Debian's kernels, such as linux-image-cloud-amd64 for 6.1
 oracle-linux: setup build #lab compare the simulator's TCP with that of Linux in QEMU (docs/notebook/benchmarks.md; QUICK=1)
-	@sim/oracle/linux.sh $(if $(QUICK),--quick) $(KERNEL)
+	@lab/sim-cli/oracle/linux.sh $(if $(QUICK),--quick) $(KERNEL)
 
 DURATION ?= 10m
 # FRAMES: number of mutated packets, by default 10^7 for each ten minutes, at most 10^8
@@ -114,7 +114,7 @@ interop: setup-interop ## test all pairs of QUIC implementations (docs/interop.m
 
 .PHONY: interop-multipath
 interop-multipath: setup #lab test multipath QUIC between eQUIC and noq, each as client and as server
-	@cd bench && $(CARGO) test --quiet --locked -p bench-noq
+	@cd lab/peers && $(CARGO) test --quiet --locked -p bench-noq
 
 interop-quick: setup-examples #lab test eQUIC with quinn, quic-go, aioquic, noq and picoquic; part of `make test`
 	@scripts/interop.sh quick
@@ -198,14 +198,14 @@ profile-transport: setup #lab count the instructions for each packet by function
 	@scripts/profile-transport.sh
 
 bench-reading: root setup #lab measure how long it takes to read the state of a gateway with full tables, in ms
-	@$(CARGO) bench --quiet -p equic-lab --bench reading
+	@$(CARGO) bench --quiet -p equic-netns --bench reading
 
 .PHONY: bench-follow
 bench-follow: root setup build #lab measure how long an interface is unprotected after it is recreated (ROUNDS=40)
 	@scripts/bench-follow.py target/release/equic $(ROUNDS)
 
 bench-gateway: root setup build #lab measure the gateway's cost, and a server's rate during a flood (half an hour; BENCH=--quick)
-	@$(CARGO) bench --quiet -p equic-lab --bench gateway -- $(BENCH)
+	@$(CARGO) bench --quiet -p equic-netns --bench gateway -- $(BENCH)
 	@target/release/equic-lab gateway-bench $(BENCH)
 	@target/release/equic-lab gateway-bench --forged $(BENCH)
 
@@ -241,18 +241,18 @@ BASE ?=
 bench-guard: setup #lab check whether this tree is slower than the last tag (BASE=COMMIT; half an hour; BENCH=--quick; needs an idle machine)
 	@scripts/bench-guard.sh "$(BASE)" $(BENCH)
 
-reproduce-gateway: root setup build #lab reproduce the gateway paper's experiment in experiments/equic-gateway (an hour)
-	@target/release/equic-lab reproduce gateway --out experiments/equic-gateway/results \
-		--readme experiments/equic-gateway/README.md
+reproduce-gateway: root setup build #lab reproduce the gateway paper's experiment in lab/results/equic-gateway (an hour)
+	@target/release/equic-lab reproduce gateway --out lab/results/equic-gateway \
+		--readme lab/results/equic-gateway/README.md
 
 reproduce-gateway-quick: root setup build #lab run a small version of `make reproduce-gateway`, in out/
 	@target/release/equic-lab reproduce gateway --quick --out out/reproduce-gateway
 
 .PHONY: reproduce-highway reproduce-highway-quick
-reproduce-highway: root bench-deps #lab reproduce "QUIC on the Highway" in experiments/highway (half an hour; RESUME=1 continues)
+reproduce-highway: root bench-deps #lab reproduce "QUIC on the Highway" in lab/results/highway (half an hour; RESUME=1 continues)
 	@$(if $(RESUME),,rm -rf out/highway)
-	@target/release/equic-lab reproduce highway $(if $(RESUME),--resume) --raw out/highway --out experiments/highway/results \
-		--readme experiments/highway/README.md
+	@target/release/equic-lab reproduce highway $(if $(RESUME),--resume) --raw out/highway --out lab/results/highway \
+		--readme lab/results/highway/README.md
 
 reproduce-highway-quick: root bench-deps #lab run a small version of `make reproduce-highway`, in out/
 	@rm -rf out/reproduce-highway
@@ -261,9 +261,9 @@ reproduce-highway-quick: root bench-deps #lab run a small version of `make repro
 # NSQUIC: --medium for only some of the values, or --part fairness for one part
 NSQUIC ?=
 .PHONY: reproduce-nsquic reproduce-nsquic-quick bench-sim
-reproduce-nsquic: setup build #lab reproduce the nsQUIC thesis in virtual time, in experiments/nsquic (a night; NSQUIC=--medium)
-	@target/release/equic-lab reproduce nsquic $(NSQUIC) --gzip --raw out/nsquic$(strip $(NSQUIC)) --out experiments/nsquic/results \
-		--readme experiments/nsquic/README.md
+reproduce-nsquic: setup build #lab reproduce the nsQUIC thesis in virtual time, in lab/results/nsquic (a night; NSQUIC=--medium)
+	@target/release/equic-lab reproduce nsquic $(NSQUIC) --gzip --raw out/nsquic$(strip $(NSQUIC)) --out lab/results/nsquic \
+		--readme lab/results/nsquic/README.md
 
 reproduce-nsquic-quick: setup build #lab run a small version of `make reproduce-nsquic`, in out/
 	@target/release/equic-lab reproduce nsquic --quick --out out/reproduce-nsquic
@@ -271,14 +271,14 @@ reproduce-nsquic-quick: setup build #lab run a small version of `make reproduce-
 # PLUGINS: --part and a name, such as --part figure3, for one part
 PLUGINS ?=
 .PHONY: reproduce-plugins reproduce-plugins-quick
-reproduce-plugins: setup build #lab reproduce "The Case for Protocol Plugins" in virtual time, in experiments/plugins (minutes)
-	@target/release/equic-lab reproduce plugins $(PLUGINS) --out experiments/plugins/results \
-		--readme experiments/plugins/README.md
+reproduce-plugins: setup build #lab reproduce "The Case for Protocol Plugins" in virtual time, in lab/results/protocol-plugins (minutes)
+	@target/release/equic-lab reproduce plugins $(PLUGINS) --out lab/results/protocol-plugins \
+		--readme lab/results/protocol-plugins/README.md
 
 reproduce-plugins-quick: setup build #lab run a small version of `make reproduce-plugins`, in out/
 	@target/release/equic-lab reproduce plugins --quick --out out/reproduce-plugins
 
 bench-sim: setup #lab measure the cost of simulations, compared with ns-3 (NS3_PYTHON: a Python that has ns-3; BENCH="--into docs/notebook/benchmarks.md")
-	@cd sim && $(CARGO) bench --quiet --locked --bench speed -- $(patsubst docs/%,../docs/%,$(BENCH))
+	@cd lab/sim-cli && $(CARGO) bench --quiet --locked --bench speed -- $(patsubst docs/%,../../docs/%,$(BENCH))
 
 include packaging/install.mk

@@ -34,7 +34,7 @@ folder=$(kernel_of linux-image-6.12-cloud-amd64)
 root=$(mktemp -d "$cache/netem.XXXXXX")
 trap 'rm -rf "$root" "$cache/netem.initrd"' EXIT
 mkdir -p "$root"/{bin,sbin}
-install -m 755 bench/netem/init "$root/init"
+install -m 755 lab/peers/netem/init "$root/init"
 cp scripts/kernels/guest scripts/kernels/routers "$root/"
 install -m 755 "$(command -v busybox)" "$root/bin/busybox"
 with_libraries "$(command -v ip)" "$root/sbin/ip"
@@ -44,7 +44,7 @@ for module in "${modules[@]}"; do
 done
 # The programs are stripped, because with debugging information they would not fit into the virtual
 # machine's memory.
-bench/netem/programs.py "$root" "$@" | while read -r name program; do
+lab/peers/netem/programs.py "$root" "$@" | while read -r name program; do
 	with_libraries "$program" "$root/bin/bench-$name"
 	strip "$root/bin/bench-$name"
 done
@@ -74,5 +74,5 @@ tail -n +1 -f --pid="$machine" "$said" | sed -un 's/^@@ run /bench-netem: /p' >&
 wait "$machine" || true
 grep -q '^@@ no-module' "$said" && fail "a module cannot be loaded ($said)"
 grep '^@@ refused' "$said" >&2 && fail "the network cannot be set up ($said)"
-bench/netem/table.py "$said"
+lab/peers/netem/table.py "$said"
 tr -d '\r' <"$said" | grep -q '^@@ end$' || fail "the downloads did not end ($said, $console)"

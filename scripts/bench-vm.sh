@@ -1,6 +1,6 @@
 #!/bin/sh
-# Measures the cost of a call of bytecode for each engine (docs/vm.md). bench/vm is a workspace of
-# its own.
+# Measures the cost of a call of bytecode for each engine (docs/vm.md). lab/peers/vm-engines is a
+# workspace of its own.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -14,4 +14,4 @@ if [ -z "${CLANG:-}" ]; then
 	[ -n "${CLANG:-}" ] || { echo "bench-vm: clang 16 or newer is missing: run 'make setup'" >&2; exit 1; }
 	export CLANG
 fi
-exec cargo run --release --quiet --manifest-path bench/vm/Cargo.toml -- "$@"
+exec cargo run --release --quiet --manifest-path lab/peers/vm-engines/Cargo.toml -- "$@"

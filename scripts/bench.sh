@@ -1,6 +1,6 @@
 #!/bin/bash
 # Builds or tries the implementations that `equic-lab bench` measures (docs/bench-contract.md): our
-# own, and the adapters in bench/ with the versions in its lock files. The programs go to
+# own, and the adapters in lab/peers/ with the versions in its lock files. The programs go to
 # target/servers.
 # Usage:
 #   scripts/bench.sh build [tier1|tier2|NAME...]
@@ -59,7 +59,7 @@ environment() {
 }
 
 go_program() {
-	(cd bench/go && go build -mod=readonly -o "$out/bench-$1" "./$1")
+	(cd lab/peers && go build -mod=readonly -o "$out/bench-$1" "./$1/adapter")
 }
 
 build() {
@@ -69,16 +69,16 @@ build() {
 	tcp-boringssl | sendfile) crates+=(-p bench-tcp) ;;
 	quiche | s2n-quic | tquic | noq | msquic) crates+=(-p "bench-$1") ;;
 	quic-go | x-net-quic) go_program "$1" ;;
-	aioquic | pycurl) environment python3 bench/python/requirements.txt bench-python ;;
-	aiopquic) environment "$(python313)" bench/python/requirements-aiopquic.txt bench-aiopquic ;;
+	aioquic | pycurl) environment python3 lab/peers/python-contract/requirements.txt bench-python ;;
+	aiopquic) environment "$(python313)" lab/peers/aiopquic/adapter/requirements.txt bench-aiopquic ;;
 	bun)
 		mkdir -p "$out/bench-bun"
-		cp bench/bun/package.json bench/bun/package-lock.json "$out/bench-bun/"
+		cp lab/peers/bun/adapter/package.json lab/peers/bun/adapter/package-lock.json "$out/bench-bun/"
 		(cd "$out/bench-bun" && npm ci --silent --no-audit --no-fund)
 		;;
 	kwik)
 		mkdir -p "$out/bench-kwik"
-		mvn --quiet --batch-mode --file bench/kwik/pom.xml "-Dout=$out/bench-kwik" package
+		mvn --quiet --batch-mode --file lab/peers/kwik/adapter/pom.xml "-Dout=$out/bench-kwik" package
 		;;
 	*)
 		echo "bench: unknown implementation $1: choose from $tier1 $tier2" >&2
@@ -102,9 +102,9 @@ build_all() {
 		fi
 	done
 	# All crates are built in one call, so that common dependencies are built once. They are in a
-	# workspace of their own, whose target folder is set in bench/.cargo/config.toml.
+	# workspace of their own, whose target folder is set in lab/peers/.cargo/config.toml.
 	if [ ${#crates[@]} != 0 ]; then
-		(cd bench && cargo build --release --locked "${crates[@]}")
+		(cd lab/peers && cargo build --release --locked "${crates[@]}")
 	fi
 	# The program looks for the library in its own folder. If there are several builds, the last one is
 	# used.
@@ -130,7 +130,7 @@ build)
 	done
 	build_all "${wanted[@]}"
 	;;
-try) exec python3 bench/try.py "$@" ;;
+try) exec python3 lab/peers/try.py "$@" ;;
 *)
 	echo "bench: unknown command '$what': use build or try" >&2
 	exit 2

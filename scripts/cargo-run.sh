@@ -103,8 +103,8 @@ elsewhere quic/retry_offload
 elsewhere token/quinn_tokens
 elsewhere capi/equic_header
 
-for file in crates/*/examples/*.rs; do
-	name=${file#crates/}
+for file in crates/*/examples/*.rs lab/*/examples/*.rs; do
+	name=${file#*/}
 	name=${name/examples\//}
 	name=${name%.rs}
 	[ -n "${known[$name]:-}" ] || fail "$name" "this script does not run it: add it above"

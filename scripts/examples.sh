@@ -19,9 +19,9 @@ mkdir -p "$out"
 # Go's own packages install into this folder, which may be missing from the PATH of sudo.
 case :$PATH: in *:/usr/local/go/bin:*) ;; *) PATH=$PATH:/usr/local/go/bin ;; esac
 
-# examples/ is a workspace of its own, together with the endpoints of interop/. Its target folder is
-# set in examples/.cargo/config.toml. All targets of all members are always built, because another
-# selection would have other features, and AWS-LC would be compiled again.
+# examples/ is a workspace of its own, together with the endpoints of lab/peers/. Its target folder
+# is set in examples/.cargo/config.toml. All targets of all members are always built, because
+# another selection would have other features, and AWS-LC would be compiled again.
 (cd examples && cargo build --locked --all-targets)
 
 # The features are those of the build of the whole workspace, so nothing is compiled again.

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs the test cases of the QUIC Interop Runner between implementations (docs/interop.md): builds
-# the endpoints in interop/, and runs cells of the matrix. The programs go to target/servers.
+# the endpoints in lab/peers/, and runs cells of the matrix. The programs go to target/servers.
 # Usage: scripts/interop.sh [build|quick|full] [arguments of equic-lab interop]
 #   build  only builds the endpoints
 #   quick  a few test cases against quinn, quic-go and aioquic, and multipath against noq and
@@ -21,21 +21,21 @@ cargo build --release --workspace --features boringssl,png --bin equic-lab
 # The endpoints share a workspace with the servers of examples/. The selection of targets is the
 # same as in scripts/examples.sh, so each script builds for both.
 (cd examples && cargo build --locked --all-targets)
-(cd interop/quic-go && go vet ./... && go build -o "$out/interop-quic-go" .)
+(cd lab/peers/quic-go/endpoint && go vet ./... && go build -o "$out/interop-quic-go" .)
 
 # The virtual environment is shared with scripts/examples.sh, which has the same requirements. It is
 # recreated if they change.
-cmp -s interop/aioquic/requirements.txt examples/aioquic/requirements.txt || {
-	echo "interop: the requirements of interop/aioquic and examples/aioquic differ: they share an environment" >&2
+cmp -s lab/peers/aioquic/endpoint/requirements.txt examples/aioquic/requirements.txt || {
+	echo "interop: the requirements of lab/peers/aioquic/endpoint and examples/aioquic differ: they share an environment" >&2
 	exit 1
 }
 venv=$out/venv
-wanted=$(sha256sum <interop/aioquic/requirements.txt)
+wanted=$(sha256sum <lab/peers/aioquic/endpoint/requirements.txt)
 if [ ! -e "$venv/made-of" ] && [ "$(cat "$venv/interop-made-of" 2>/dev/null)" != "$wanted" ]; then
 	rm -rf "$venv"
 	python3 -m venv "$venv"
 	# The environment is removed if a package cannot be installed. Otherwise, it would look complete.
-	"$venv/bin/pip" install --quiet --disable-pip-version-check -r interop/aioquic/requirements.txt || {
+	"$venv/bin/pip" install --quiet --disable-pip-version-check -r lab/peers/aioquic/endpoint/requirements.txt || {
 		rm -rf "$venv"
 		exit 1
 	}
@@ -47,7 +47,7 @@ scripts/picoquic.sh "$venv/bin/pip"
 case $what in
 build) ;;
 quick)
-	unformatted=$(gofmt -l interop/quic-go)
+	unformatted=$(gofmt -l lab/peers/quic-go/endpoint)
 	[ -z "$unformatted" ] || { echo "interop: format these files with gofmt -w: $unformatted" >&2; exit 1; }
 	(cd examples && cargo fmt --all --check && cargo clippy --locked --all-targets -- -D warnings)
 	target/release/equic-lab interop --impl equic,quinn,quic-go,aioquic --with equic --strict \

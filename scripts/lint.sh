@@ -17,7 +17,7 @@ c_files=$(git ls-files --cached --others --exclude-standard '*.c' '*.h' ':!crate
 
 if [ "${1:-}" = --fix ]; then
 	cargo fmt --all
-	(cd sim && cargo fmt --all)
+	(cd lab/sim-cli && cargo fmt --all)
 	(cd prove && cargo fmt --all)
 	# shellcheck disable=SC2086 # a list of files
 	"$clang_format" -i $c_files
@@ -30,7 +30,7 @@ export RUSTUP_TOOLCHAIN
 versions=$(git ls-files '*Cargo.toml' | xargs grep -h '^rust-version = ' | sort -u)
 [ "$(echo "$versions" | wc -l)" = 1 ] || { printf 'lint: the manifests have different values of rust-version:\n%s\n' "$versions" >&2; exit 1; }
 cargo fmt --all --check
-(cd sim && cargo fmt --all --check)
+(cd lab/sim-cli && cargo fmt --all --check)
 (cd prove && cargo fmt --all --check)
 # shellcheck disable=SC2086
 "$clang_format" --dry-run --Werror $c_files
@@ -44,18 +44,18 @@ cargo clippy --release -p equic-transport -p equic-quic --no-default-features --
 	equic-transport/ring,equic-quic/ring --lib -- -D warnings
 # The two commands as `make demo` builds them, without benchmarks and experiments.
 cargo clippy --release -p equic-cli -p equic-lab-cli --no-default-features -- -D warnings
-(cd sim && cargo clippy --release --locked --features png --all-targets -- -D warnings)
+(cd lab/sim-cli && cargo clippy --release --locked --features png --all-targets -- -D warnings)
 (cd prove && cargo clippy --release --locked --all-targets -- -D warnings)
 # libequic_vm is left out, because its documentation is its header. Its page would also replace that
 # of the crate equic-vm, which has the same name.
 RUSTDOCFLAGS='-D warnings' cargo doc --release --workspace --features boringssl,png --exclude libequic_vm --lib --no-deps
 # Crates for publication must be packable: all their dependencies need versions, and their
 # readme must exist.
-published=$(grep -L '^publish = false' crates/*/Cargo.toml | xargs sed -n 's/^name = "\(equic-[a-z-]*\)"$/-p \1/p')
+published=$(grep -L '^publish = false' crates/*/Cargo.toml lab/*/Cargo.toml | xargs sed -n 's/^name = "\(equic-[a-z-]*\)"$/-p \1/p')
 # shellcheck disable=SC2086
 cargo package $published --no-verify --allow-dirty --locked --quiet
 scripts/deny.sh
-for script in scripts/*.sh interop/*/*.sh packaging/*.sh packaging/debian/p* .ci/run; do
+for script in scripts/*.sh lab/peers/*/*/*.sh packaging/*.sh packaging/debian/p* .ci/run; do
 	sh -n "$script" 2>/dev/null || bash -n "$script"
 done
 over=$(git ls-files '*.rs' '*.c' '*.h' '*.go' '*.py' | xargs wc -l | awk '$2 != "total" && $1 > 1000 { print $2 " has " $1 " lines: split it by what it does" }')

@@ -84,7 +84,7 @@ LANGUAGES = {".rs": RUST, ".c": C, ".h": C, ".go": C, ".py": HASH, ".sh": HASH, 
 TOML_FOLDERS = ("docs/", "packaging/")
 # docs/style.md and the files of this check quote the markers. The other files are written by
 # programs.
-SKIP = re.compile(r"docs/style\.md|scripts/(test_)?prose\.py|experiments/.*|.*Cargo\.toml|.*/(?:generated|vendor)/.*")
+SKIP = re.compile(r"docs/style\.md|scripts/(test_)?prose\.py|lab/results/.*|.*Cargo\.toml|.*/(?:generated|vendor)/.*")
 TESTS = re.compile(r".*(?:^|/)(?:tests?|benches|examples|fuzz)/.*|.*tests?\.rs")
 CLAP = re.compile(r"#\[derive\([^\]]*\b(?:Parser|Args|Subcommand|ValueEnum)\b.*?^\}", re.S | re.M)
 
@@ -114,7 +114,7 @@ def prose(text):
 
 def unit_of(path):
     parts = path.split("/")
-    return "/".join(parts[:2]) if parts[0] == "crates" else parts[0]
+    return "/".join(parts[:2]) if parts[0] in ("crates", "lab") else parts[0]
 
 
 def words(text):

@@ -69,7 +69,7 @@ suites=(
 	beside:ring 'cargo test --release -p equic-quic --no-default-features --features ring,qlog,platform-roots,cert-compression \
 		--test ring --test examples --test quic -- --quiet'
 	# The simulator. It is a workspace of its own, because it needs the same feature.
-	beside:sim 'cd sim && cargo test --release --locked --features png -- --quiet'
+	beside:sim 'cd lab/sim-cli && cargo test --release --locked --features png -- --quiet'
 	# Proofs for plugin authors with PREVAIL. This is a workspace of its own, so that nothing else is
 	# built with it.
 	beside:prove 'cd prove && cargo test --release --locked -- --quiet'

@@ -7,7 +7,7 @@
 #![no_main]
 
 // The target shares this module with the tests of the gateway.
-#[path = "../../crates/gateway-model/tests/packets/mod.rs"]
+#[path = "../../lab/gateway-model/tests/packets/mod.rs"]
 mod packets;
 
 use libfuzzer_sys::fuzz_target;

@@ -2,7 +2,7 @@
 //! panic, and must not send segments forever.
 #![no_main]
 
-#[path = "../../crates/tcp/tests/support/hostile.rs"]
+#[path = "../../lab/tcp/tests/support/hostile.rs"]
 mod hostile;
 
 use equic_tcp::{Segment, TcpConfig};

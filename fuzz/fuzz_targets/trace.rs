@@ -2,7 +2,7 @@
 //! a parsed trace delivers must stay in order.
 #![no_main]
 
-#[path = "../../crates/net/tests/support/laws.rs"]
+#[path = "../../lab/net/tests/support/laws.rs"]
 mod laws;
 
 use libfuzzer_sys::fuzz_target;

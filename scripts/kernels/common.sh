@@ -1,6 +1,6 @@
 # Functions for Debian's kernels in virtual machines. scripts/kernels.sh, scripts/bench-netem.sh and
-# sim/oracle/linux.sh source this file in the top folder of the tree. The caller must define `fail`
-# and `root`, the folder that becomes the initramfs. Kernels are kept in target/kernels.
+# lab/sim-cli/oracle/linux.sh source this file in the top folder of the tree. The caller must define
+# `fail` and `root`, the folder that becomes the initramfs. Kernels are kept in target/kernels.
 cache=target/kernels
 # Modules of each kernel that are kept.
 modules=(veth sch_netem sch_tbf tcp_bbr)

@@ -1,7 +1,6 @@
 //! The failure of a command: its message on standard error, and its exit code.
 
 use std::fmt;
-use std::process::ExitCode;
 
 /// The reason that a command ended early.
 #[derive(Debug)]
@@ -90,18 +89,17 @@ impl Failure {
         Failure::Incomparable { message: message.into(), help: help.into() }
     }
 
-    /// Writes the message to standard error and returns the exit code.
-    pub fn report(&self) -> ExitCode {
-        let code = match self {
-            Failure::ClosedPipe => return ExitCode::SUCCESS,
+    /// Returns the exit code.
+    #[must_use]
+    pub fn code(&self) -> u8 {
+        match self {
+            Failure::ClosedPipe => 0,
             Failure::Failed { .. } => 1,
             Failure::Usage(_) => 2,
             Failure::Undecided { .. } => 3,
             Failure::Incomparable { .. } => 4,
             Failure::Unsupported(_) => 127,
-        };
-        crate::output::notice(self);
-        ExitCode::from(code)
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::process::ExitCode;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
@@ -106,6 +107,14 @@ pub fn notice(message: impl Display) {
     let shown = escaped(&message.to_string());
     let program = PROGRAM.get().copied().unwrap_or("equic");
     let _ = writeln!(io::stderr().lock(), "{program}: {shown}");
+}
+
+/// Writes the message of a failure to standard error, and returns the exit code.
+pub fn report(failure: &Failure) -> ExitCode {
+    if !matches!(failure, Failure::ClosedPipe) {
+        notice(failure);
+    }
+    ExitCode::from(failure.code())
 }
 
 /// Escapes all characters that a terminal would interpret, except line feeds. Progress bars call

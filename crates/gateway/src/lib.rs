@@ -54,9 +54,6 @@ pub mod ledger;
 pub mod quantity;
 pub mod reason;
 
-#[cfg(test)]
-#[path = "../tests/support/ci.rs"]
-mod ci;
 mod file;
 mod gateway;
 mod judge;

@@ -1,16 +1,13 @@
 //! Sends frames in unusual forms that Linux would deliver to a server. The gateway on the interface
 //! denies every source, so none of the frames must arrive. Needs root.
 
-#[allow(dead_code, reason = "the tables of packets use the rest")]
-#[path = "../../gateway-model/tests/packets/frame.rs"]
-mod frame;
 mod support;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use equic_gateway::{Config, Gateway, Mode, ObjectSource, Reason, parse_prefix};
-use frame::{DESTINATION_OPTIONS, HOP_BY_HOP, Packet, TPID_8021AD, TPID_8021Q, udp};
+use equic_testing::frame::{DESTINATION_OPTIONS, HOP_BY_HOP, Packet, TPID_8021AD, TPID_8021Q, udp};
 use support::{await_some, in_namespace, ip, unique};
 
 const ETHERNET: usize = 14;

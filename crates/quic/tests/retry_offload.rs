@@ -1,8 +1,6 @@
 //! A server behind a gateway that retries its clients: the handshake is complete only if the server's
 //! transport parameters say what the token says (RFC 9000 s.7.3).
 
-#[path = "../../token/tests/support/gateway.rs"]
-mod gateway;
 #[path = "../examples/retry_offload.rs"]
 #[allow(dead_code, unreachable_pub, reason = "its main serves")]
 mod server;
@@ -10,8 +8,8 @@ mod server;
 use std::sync::atomic::Ordering::SeqCst;
 
 use equic_quic::{ClientConfig, ConnectError, ConnectionError, Endpoint, VarInt};
+use equic_test_kit::token::Gateway;
 use equic_token::{Clock, IdFormat, IdGenerator, KeyRing};
-use gateway::Gateway;
 
 fn serving(ring: KeyRing, format: IdFormat) -> (Endpoint, ClientConfig) {
     let server_id = vec![7; format.server_id_len()];

@@ -1,15 +1,15 @@
-//! Decides whether a test may be skipped. The same rule is in crates/gateway/tests/support/ci.rs.
+//! Decides whether a test may be skipped. crates/capi/tests/c has the same rule in C and
+//! in sh.
 
 use std::ffi::OsStr;
 
-/// Returns `true` in continuous integration (CI), where no test may be skipped.
+/// Returns true in continuous integration, where no test may be skipped.
 #[must_use]
 pub fn in_ci() -> bool {
     is_set(std::env::var_os("CI").as_deref())
 }
 
-/// Returns whether this value of the variable `CI` means yes. An empty value, `0` and `false` mean
-/// no.
+/// Returns true if this value of `CI` is neither empty nor `0` nor `false`.
 #[must_use]
 pub fn is_set(ci: Option<&OsStr>) -> bool {
     ci.is_some_and(|value| !["", "0", "false"].iter().any(|no| value == *no))

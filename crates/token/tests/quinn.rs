@@ -2,8 +2,6 @@
 //! the handshake completes only if the server's transport parameters match the token (RFC 9000
 //! s.7.3).
 
-#[path = "support/gateway.rs"]
-mod gateway;
 #[path = "../examples/quinn_tokens.rs"]
 #[allow(dead_code, reason = "its main serves")]
 mod server;
@@ -11,8 +9,8 @@ mod server;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
+use equic_test_kit::token::Gateway;
 use equic_token::{Clock, IdFormat, IdGenerator, KeyRing};
-use gateway::Gateway;
 
 #[tokio::test]
 async fn quinn_server_accepts_the_tokens_of_the_gateway() {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::common::{EQUIC, Out, Running, equic, equic_in, eventually, finish, lab, unique};
-use equic_lab::Namespace;
+use equic_netns::Namespace;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 

@@ -3,6 +3,7 @@
 //! tests run against the same build.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::process::Command;
 
 use crate::common::ROOT;
@@ -10,8 +11,9 @@ use serde_json::Value;
 
 /// The crates of the workspace in layers, the innermost first, and the crates that each may depend
 /// on. Dev-dependencies count: a test that needs a crate of an outer layer must be moved to that
-/// layer.
+/// layer. Two crates of helpers are exceptions: tests of every crate may use them.
 const ALLOWED: &[(&str, &[&str])] = &[
+    ("equic-testing", &[]),
     ("equic-wire", &[]),
     ("equic-net", &[]),
     ("equic-boringssl", &[]),
@@ -26,7 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("equic-load", &["equic-http3"]),
     ("equic-report", &[]),
     (
-        "equic-lab",
+        "equic-netns",
         &[
             "equic-bpf-build",
             "equic-wire",
@@ -37,9 +39,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equic-token",
         ],
     ),
-    ("equic-harness", &["equic-lab"]),
-    ("equic-interop", &["equic-wire", "equic-net", "equic-lab", "equic-harness"]),
-    ("equic-bench", &["equic-net", "equic-lab", "equic-harness", "equic-report"]),
+    ("equic-harness", &["equic-netns"]),
+    ("equic-interop", &["equic-wire", "equic-net", "equic-netns", "equic-harness"]),
+    ("equic-bench", &["equic-net", "equic-netns", "equic-harness", "equic-report"]),
     ("equic-bench-contract", &[]),
     ("equic-vm", &[]),
     ("libequic_vm", &["equic-vm"]),
@@ -70,7 +72,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equic-gateway",
             "equic-harness",
             "equic-http3",
-            "equic-lab",
+            "equic-netns",
             "equic-load",
             "equic-plugin",
             "equic-plugin-kit",
@@ -80,6 +82,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equic-transport",
         ],
     ),
+    ("equic-test-kit", &["equic-bench", "equic-http3", "equic-netns", "equic-token"]),
     (
         "equic-command",
         &[
@@ -93,7 +96,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equic-transport",
         ],
     ),
-    ("equic-testing", &["equic-lab"]),
     (
         "equic-cli",
         &[
@@ -111,10 +113,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equic-wire",
             // Only for tests. `dependencies_of_the_product_exclude_the_laboratory` checks that.
             "equic-bench",
-            "equic-lab",
+            "equic-netns",
             "equic-load",
             "equic-scenario",
-            "equic-testing",
+            "equic-test-kit",
         ],
     ),
     (
@@ -129,7 +131,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equic-harness",
             "equic-http3",
             "equic-interop",
-            "equic-lab",
+            "equic-netns",
             "equic-load",
             "equic-net",
             "equic-plugin",
@@ -138,7 +140,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "equic-report",
             "equic-scenario",
             "equic-sim",
-            "equic-testing",
+            "equic-test-kit",
             "equic-wire",
         ],
     ),
@@ -183,8 +185,12 @@ fn dependencies_never_point_to_an_outer_layer() {
         let name = package["name"].as_str().expect("a package has a name");
         assert!(allowed.contains_key(name), "{name} is a new room: say here what it may depend on");
     }
-    for (name, needed, _) in inner_dependencies(&packages) {
-        assert!(needed == name || allowed[name].contains(&needed), "{name} points at {needed}");
+    for (name, needed, how) in inner_dependencies(&packages) {
+        let helps = ["equic-testing", "equic-test-kit"].contains(&needed);
+        let allowed = needed == name
+            || allowed[name].contains(&needed)
+            || helps && (how["kind"] == "dev" || name == "equic-test-kit");
+        assert!(allowed, "{name} points at {needed}");
     }
 }
 
@@ -197,13 +203,14 @@ const LABORATORY: &[&str] = &[
     "equic-gateway-model",
     "equic-harness",
     "equic-interop",
-    "equic-lab",
+    "equic-netns",
     "equic-lab-cli",
     "equic-load",
     "equic-scenario",
     "equic-sim",
     "equic-tcp",
     "equic-testing",
+    "equic-test-kit",
     // Other QUIC stacks, and plots.
     "h3-quinn",
     "quinn",
@@ -234,6 +241,13 @@ fn dependencies_of_the_product_exclude_the_laboratory() {
     assert!(needed.contains("equic-gateway") && needed.len() > 10, "{needed:?}");
     let wrong: Vec<_> = LABORATORY.iter().filter(|name| needed.contains(*name)).collect();
     assert!(wrong.is_empty(), "equic-cli needs {wrong:?}");
+    // Of the crates in `lab/`, `equic` is built of these two: it compiles plugins and plays them in
+    // memory.
+    let place = |package: &Value| package["manifest_path"].as_str().expect("a path").to_owned();
+    let lab = packages.iter().filter(|package| place(package).contains("/lab/"));
+    let lab: BTreeSet<&str> = lab.filter_map(|package| package["name"].as_str()).collect();
+    let of_lab: Vec<_> = needed.intersection(&lab).copied().collect();
+    assert_eq!(of_lab, ["equic-net", "equic-plugin-kit"]);
     // Then check all crates, including external ones.
     let crates = |package: &str, features: &str| -> BTreeSet<String> {
         let of = ["--package", package, "--features", features];
@@ -246,10 +260,9 @@ fn dependencies_of_the_product_exclude_the_laboratory() {
     // Check the names in the list: `equic-lab` must contain all of them, except the model and the
     // crates for tests.
     let lab = crates("equic-lab-cli", SHIPPED);
-    for name in LABORATORY
-        .iter()
-        .filter(|name| !["equic-gateway-model", "equic-testing", "equic-tcp"].contains(name))
-    {
+    for name in LABORATORY.iter().filter(|name| {
+        !["equic-gateway-model", "equic-testing", "equic-test-kit", "equic-tcp"].contains(name)
+    }) {
         assert!(lab.contains(*name), "equic-lab-cli is not built of {name}");
     }
 }
@@ -357,7 +370,7 @@ fn dependencies_of_the_simulator_have_the_same_versions() {
             .map(|text| package(text).expect("name, version"))
             .collect()
     };
-    let (all, own) = (packages("Cargo.lock"), packages("sim/Cargo.lock"));
+    let (all, own) = (packages("Cargo.lock"), packages("lab/sim-cli/Cargo.lock"));
     assert!(own.len() > 50 && all.len() > own.len());
     // Versions are compatible if they have the same leading number, such as 1.x.y or 0.1.x.
     let series = |(name, version): &(String, String)| {
@@ -489,4 +502,34 @@ fn features_of_tests_are_those_of_shipped_programs() {
         "tests have other features of these: let lab/cli/Cargo.toml ask for them, too: {twice:#?}"
     );
     assert!(build.len() > 100 && tests.len() > build.len());
+}
+
+/// A folder must not have the name of a folder at another level, such as `lab/bench` and `bench`.
+/// Excepted are Cargo's folders with what is below them, and folders named after other QUIC stacks,
+/// which `examples/` and `lab/peers/` have.
+#[test]
+fn folders_at_different_levels_have_different_names() {
+    let output = Command::new("git").args(["ls-files", "--cached"]).current_dir(ROOT).output();
+    let listed = output.ok().filter(|output| output.status.success());
+    // Sources in an archive have no list of files.
+    let Some(listed) = listed.and_then(|output| String::from_utf8(output.stdout).ok()) else {
+        assert!(!Path::new(ROOT).join(".git").exists(), "git does not list the files");
+        return;
+    };
+    let mut levels: BTreeMap<&str, BTreeMap<usize, &str>> = BTreeMap::new();
+    for file in listed.lines() {
+        let folders = file.rsplit_once('/').map_or("", |(folders, _)| folders).split('/');
+        for (level, name) in folders.enumerate() {
+            if level > 0 && ["src", "tests", "benches", "examples"].contains(&name) {
+                break;
+            }
+            levels.entry(name).or_default().insert(level, file);
+        }
+    }
+    assert!(levels.len() > 100, "{levels:#?}");
+    levels.retain(|name, places| {
+        let stack = |file: &&str| file.starts_with("examples/") || file.starts_with("lab/peers/");
+        places.len() > 1 && *name != ".cargo" && !places.values().all(stack)
+    });
+    assert!(levels.is_empty(), "{levels:#?}");
 }

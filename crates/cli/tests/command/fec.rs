@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use equic_lab::relay::{Config, Counts, Relay};
 use equic_net::Link;
+use equic_netns::relay::{Config, Counts, Relay};
 use serde_json::Value;
 
 use crate::common::{EQUIC, ROOT, Running, equic};

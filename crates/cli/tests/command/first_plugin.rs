@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use equic_lab::Namespace;
+use equic_netns::Namespace;
 
 use crate::common::{EQUIC, Out, ROOT, Running, finish, lab, unique};
 

@@ -4,7 +4,7 @@ use crate::common::{
     EQUIC, ROOT, Running, config_of_own_gateway, equic, equic_in, equic_lab_in, eventually, lab,
     unique, v4,
 };
-use equic_lab::Namespace;
+use equic_netns::Namespace;
 use serde_json::{Value, json};
 
 fn start(host: &Namespace, name: &str, rest: &[&str]) -> (Running, Value) {

@@ -39,7 +39,7 @@ impl Drop for BpfFs {
 }
 
 /// Returns whether an XDP program is attached to an interface, as `ip` reports it.
-fn attached(host: &equic_lab::Namespace, interface: &str) -> bool {
+fn attached(host: &equic_netns::Namespace, interface: &str) -> bool {
     let mut ip = host.command("ip");
     ip.args(["link", "show", interface]);
     finish(ip).ok().contains("xdp")
@@ -308,7 +308,7 @@ fn interface_on_top_of_an_unprotected_one_is_reported() {
 }
 
 /// Returns a command that runs in a time namespace whose clocks are a million seconds ahead.
-fn later(host: &equic_lab::Namespace) -> Command {
+fn later(host: &equic_netns::Namespace) -> Command {
     let mut command = host.command("unshare");
     command.args(["--time", "--monotonic", "1000000", "--boottime", "1000000"]);
     command.args(["--fork", "--kill-child", EQUIC.path()]);

@@ -35,4 +35,4 @@ mod service;
 mod usage;
 mod watch;
 
-use equic_testing as common;
+use equic_test_kit::commands as common;

@@ -10,7 +10,7 @@ use crate::common::{
     EQUIC, EQUIC_LAB, PATIENCE, ROOT, Running, equic, equic_in, equic_lab_in, eventually, finish,
     lab, unique, v4,
 };
-use equic_lab::Namespace;
+use equic_netns::Namespace;
 use serde_json::{Value, json};
 
 /// In the server's own network namespace, this port is always free.
@@ -78,7 +78,7 @@ impl<'a> Prometheus<'a> {
             .arg("--log.level=error")
             .stdin(Stdio::null())
             .stdout(Stdio::null());
-        let process = equic_lab::spawn(command).expect("prometheus is installed (make setup)");
+        let process = equic_netns::spawn(command).expect("prometheus is installed (make setup)");
         let prometheus = Prometheus { host, _process: Process(process) };
         eventually("prometheus is ready", || {
             get(host, PROMETHEUS, "/-/ready").ok().filter(|answer| answer.status == 200)
@@ -245,7 +245,7 @@ fn metrics_work_with_prometheus_dashboard_and_alerts() {
 
 /// Checks that the dashboard shows data during an attack. The attack causes drops and new
 /// connections.
-fn check_dashboard_has_data(lab: &equic_lab::Lab, prometheus: &Prometheus<'_>, target: &str) {
+fn check_dashboard_has_data(lab: &equic_netns::Lab, prometheus: &Prometheus<'_>, target: &str) {
     let flood = flood("initial", target, &["--pps", "200", "--duration", "300s"]);
     let _flood = Running::start(lab.client(0).command(EQUIC_LAB), &strs(&flood));
     for (title, expression) in board() {
@@ -282,7 +282,7 @@ fn check_alerts_evaluate(prometheus: &Prometheus<'_>) {
 fn check_exporter_outlives_the_gateway(
     prometheus: &Prometheus<'_>,
     gateway: Running,
-    lab: &equic_lab::Lab,
+    lab: &equic_netns::Lab,
     name: &str,
 ) {
     let up = format!("equic_up{{instance=\"{OF_EXPORTER}\"}}");

@@ -70,7 +70,7 @@ fn schemas_accept_the_toml_blocks_of_the_documentation() {
 fn schemas_accept_the_toml_files_of_the_repository() {
     let schemas = Schemas::new();
     let (mut checked, mut wrong) = (Vec::new(), Vec::new());
-    for folder in ["docs", "experiments", "packaging", "plugins", "crates/scenario/src/builtin"] {
+    for folder in ["docs", "lab/results", "packaging", "plugins", "lab/scenario/src/builtin"] {
         for file in files_below(folder, "toml") {
             let text = std::fs::read_to_string(&file).unwrap();
             let Some(kind) = kind(&text) else {

@@ -290,7 +290,7 @@ fn suites_run_with_assertions() {
     // their builds are shared with the shipped programs.
     let others =
         "[profile.release.package.\"*\"]\ndebug-assertions = false\noverflow-checks = false\n";
-    for file in ["", "sim/", "prove/", "examples/", "bench/"] {
+    for file in ["", "lab/sim-cli/", "prove/", "examples/", "lab/peers/"] {
         let manifest = std::fs::read_to_string(format!("{ROOT}/{file}Cargo.toml")).unwrap();
         let manifest = if file.is_empty() { manifest.replace(others, "") } else { manifest };
         for setting in ["debug-assertions", "overflow-checks"] {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::common::{
     EQUIC, EQUIC_LAB, PATIENCE, Running, equic, equic_in, eventually, lab, unique, v4,
 };
-use equic_lab::{Lab, Namespace};
+use equic_netns::{Lab, Namespace};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, SlavePty, native_pty_system};

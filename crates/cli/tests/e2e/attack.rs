@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use equic_gateway::IpNet;
-use equic_lab::Namespace;
-use equic_lab::flood::{
+use equic_netns::Namespace;
+use equic_netns::flood::{
     DatagramPool, Flood, FloodReport, InitialFactory, Limits, MAX_DURATION, Origin, Payload,
 };
 use rand::rngs::SmallRng;
@@ -79,7 +79,7 @@ pub(crate) fn datagram(datagram: Vec<u8>) -> Payload {
     pool(DatagramPool::new(vec![datagram]))
 }
 
-fn pool(pool: Result<DatagramPool, equic_lab::flood::FloodError>) -> Payload {
+fn pool(pool: Result<DatagramPool, equic_netns::flood::FloodError>) -> Payload {
     Payload::Pool(Arc::new(pool.expect("a pool")))
 }
 

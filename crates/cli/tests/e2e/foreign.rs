@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
-use equic_lab::Namespace;
+use equic_netns::Namespace;
 
 /// Attaches a program that passes all packets to an interface, and returns the program's ID. The
 /// program stays attached when this process ends.

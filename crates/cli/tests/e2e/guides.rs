@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use equic_lab::{Lab, Namespace};
+use equic_netns::{Lab, Namespace};
 
 use crate::common::{EQUIC, EQUIC_LAB, Out, ROOT, Running, eventually, finish, lab, unique};
 

@@ -109,7 +109,7 @@ fn dry_run_counts_and_drops_nothing() {
     let links: Vec<Link> = (0..3).map(|_| peer.connect()).collect();
     stage.await_connections(host.v4(), 3);
     let delivered = || {
-        let udp = equic_lab::measure::NetCounters::of(stage.lab.server()).expect("counters").udp4;
+        let udp = equic_netns::measure::NetCounters::of(stage.lab.server()).expect("counters").udp4;
         udp.in_datagrams + udp.in_errors
     };
     let before = delivered();

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::thread::JoinHandle;
 
 use equic_gateway::{Control, ID_FORMAT};
-use equic_lab::Namespace;
+use equic_netns::Namespace;
 use equic_token::{IdFormat, IdGenerator};
 use nix::sys::signal::Signal;
 

@@ -44,4 +44,4 @@ mod tutorials;
 mod versions;
 mod wiring;
 
-use equic_testing as common;
+use equic_test_kit::commands as common;

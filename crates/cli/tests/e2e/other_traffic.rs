@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use equic_lab::Namespace;
+use equic_netns::Namespace;
 use serde_json::Value;
 use socket2::{Domain, Protocol, Socket, Type};
 

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use equic_lab::{Lab, Namespace};
+use equic_netns::{Lab, Namespace};
 
 use crate::common::{EQUIC, ROOT, Running, equic, eventually, finish, lab, v4};
 

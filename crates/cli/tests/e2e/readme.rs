@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use equic_lab::Namespace;
+use equic_netns::Namespace;
 
 use crate::common::{EQUIC, ROOT, Running, finish, lab, unique};
 

@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt as _;
 
 use equic_gateway::{Control, Ledger};
-use equic_lab::NamespaceRecord;
+use equic_netns::NamespaceRecord;
 
 use crate::attack::{self, Attack, spoofed};
 use crate::common::{EQUIC, PATIENCE, Running, eventually};

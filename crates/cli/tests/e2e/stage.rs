@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use equic_http3::client::{Failure, Target};
 use equic_http3::{Client, ClientConfig, ClientError, Connection, Response, Trust};
-use equic_lab::{Lab, LabBuilder, Namespace};
+use equic_netns::{Lab, LabBuilder, Namespace};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use equic_lab::Namespace;
+use equic_netns::Namespace;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 

@@ -122,7 +122,7 @@ impl Aioquic {
         command.arg(format!("{ROOT}/crates/cli/tests/servers/client.py"));
         command.args([&server.to_string(), "443", "echo"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = equic_lab::spawn(command).expect("the client starts");
+        let mut child = equic_netns::spawn(command).expect("the client starts");
         let orders = RefCell::new(child.stdin.take().expect("it is piped"));
         let stdout = child.stdout.take().expect("it is piped");
         let (sender, answers) = channel();

@@ -140,7 +140,7 @@ pub(crate) struct Server {
 impl Server {
     fn start(mut command: Command) -> Server {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = equic_lab::spawn(command).expect("the server starts");
+        let mut child = equic_netns::spawn(command).expect("the server starts");
         let stdout = child.stdout.take().expect("it is piped");
         let server = Server { child };
         let (sender, ready) = channel();

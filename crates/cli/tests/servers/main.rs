@@ -18,7 +18,7 @@ mod scenario;
 #[path = "../e2e/stage.rs"]
 mod stage;
 
-use equic_testing as common;
+use equic_test_kit::commands as common;
 
 /// If `make test` compiled this test, it must have assertions and overflow checks.
 #[test]

@@ -228,7 +228,7 @@ mod tests {
     fn reload_that_the_kernel_refuses_half_way_changes_nothing() {
         // SAFETY: the call has no arguments.
         if unsafe { libc::geteuid() } != 0 {
-            assert!(!crate::ci::in_ci(), "in CI nothing may be skipped: run as root");
+            assert!(!equic_testing::ci::in_ci(), "in CI nothing may be skipped: run as root");
             eprintln!("SKIPPED: this test loads XDP programs and needs root");
             return;
         }

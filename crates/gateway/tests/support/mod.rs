@@ -1,8 +1,6 @@
 //! Helpers of the gateway's tests: namespaces, child processes and packets.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-mod ci;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::process::{ChildStdout, Command, Stdio};
@@ -11,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use equic_gateway::Config;
+use equic_testing::ci;
 
 pub(crate) const SERVER_V4: &str = "192.0.2.200:4433";
 const SERVER_V6: &str = "[2001:db8:5::1]:4433";

@@ -1,8 +1,8 @@
 //! Tests of the server, the client and the load generator against each other, on the loopback
 //! interface.
 //!
-//! Helpers: `running` starts servers and records the calls of their admission, `common` sends
-//! requests and waits, `relay` delays datagrams, and `foreign` has peers on quinn.
+//! Helpers: `equic_test_kit::http3` starts servers and records the calls of their admission,
+//! `common` sends requests and waits, `relay` delays datagrams, and `foreign` has peers on quinn.
 //!
 //! Tests:
 //!
@@ -32,7 +32,6 @@ mod qpack;
 mod relay;
 mod repeat;
 mod rules;
-mod running;
 mod serving;
 mod trailers;
 mod unread;

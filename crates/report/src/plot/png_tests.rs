@@ -4,11 +4,8 @@ use super::tests::lines;
 use super::*;
 
 #[cfg(feature = "png")]
-#[path = "../../../gateway/tests/support/ci.rs"]
-mod ci;
-
-#[cfg(feature = "png")]
 mod with {
+    use equic_testing::ci;
     use resvg::tiny_skia::{Pixmap, PremultipliedColorU8};
 
     use super::*;

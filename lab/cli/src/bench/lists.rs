@@ -10,7 +10,7 @@ use crate::failure::{Failure, Result};
 #[derive(clap::Args)]
 pub(super) struct Lists {
     /// File with the list of implementations. In addition, `--impl` accepts names of the built-in
-    /// list, such as equic or tcp [default: bench/implementations.json in the current directory if
+    /// list, such as equic or tcp [default: lab/peers/bench.json in the current directory if
     /// it exists, otherwise the built-in list]
     #[arg(long, value_name = "FILE")]
     implementations_file: Option<PathBuf>,

@@ -56,7 +56,7 @@ pub(crate) struct Args {
     /// Seed for the random losses, corruptions and file contents
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
-    /// File with the list of implementations [default: interop/implementations.json in the current
+    /// File with the list of implementations [default: lab/peers/interop.json in the current
     /// directory if it exists, otherwise the implementations of the built-in list that are built]
     #[arg(long, value_name = "FILE")]
     implementations_file: Option<PathBuf>,
@@ -235,7 +235,7 @@ fn registry(args: &Args) -> Result<Registry> {
     let mut registry = match args.implementations_file.clone().or(here) {
         Some(file) => Registry::read(&absolute(&file)?, &built, &equic)?,
         None => {
-            let dir = builtin::tree(&equic).unwrap_or_default().join("interop");
+            let dir = builtin::tree(&equic).unwrap_or_default().join("lab/peers");
             let dir = absolute(&dir)?;
             let mut registry = Registry::built_in(&dir, &built, &equic)?;
             let without = registry.retain_built(&[&dir, &built]);

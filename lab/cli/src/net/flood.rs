@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use equic_gateway::{IpNet, parse_duration, parse_prefix};
-use equic_lab::flood::{DatagramPool, Flood, FloodError, InitialFactory, Limits, Origin, Payload};
+use equic_netns::flood::{
+    DatagramPool, Flood, FloodError, InitialFactory, Limits, Origin, Payload,
+};
 use equic_report::number;
 use serde_json::json;
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use equic_gateway::{IpNet, parse_prefix};
-use equic_lab::{Lab, LabRecord, NamespaceRecord};
+use equic_netns::{Lab, LabRecord, NamespaceRecord};
 use equic_report::table::{Cell, Column, Table, Tone};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -1,7 +1,7 @@
 //! `equic-lab net`: network namespaces on one machine, and load and attacks inside them.
 //!
 //! [`hosts`] creates, lists, enters and removes labs. [`load`] runs HTTP/3 clients. [`flood`] sends
-//! attack traffic, which the crate `equic-lab` only permits inside a lab. [`relay`] imitates an
+//! attack traffic, which the crate `equic-netns` only permits inside a lab. [`relay`] imitates an
 //! impaired network on any machine. `run` runs a scenario of the simulator in real time.
 
 mod flood;

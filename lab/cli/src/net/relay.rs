@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use equic_gateway::parse_duration;
-use equic_lab::relay::observe::WayCounts;
-use equic_lab::relay::{Config, Rebind, RebindTo, Relay};
 use equic_net::{Chance, Link, Queue};
+use equic_netns::relay::observe::WayCounts;
+use equic_netns::relay::{Config, Rebind, RebindTo, Relay};
 use equic_report::number;
 use serde_json::json;
 

@@ -51,8 +51,8 @@ fn gateway_bench_measures_every_arm_under_the_flood() {
     let told = number(&row("gateway")["throughput"]["median"]);
     assert!((told - share).abs() < 1e-9, "{told} is not {share}");
 
-    let ours = |lab: &equic_lab::LabRecord| lab.pid == runner;
-    assert!(!equic_lab::Lab::list().unwrap().iter().any(ours), "a lab is left behind");
+    let ours = |lab: &equic_netns::LabRecord| lab.pid == runner;
+    assert!(!equic_netns::Lab::list().unwrap().iter().any(ours), "a lab is left behind");
 }
 
 #[test]

@@ -100,7 +100,7 @@ fi
 #[test]
 fn profile_that_is_interrupted_leaves_nothing_and_is_taken_again() {
     let scene = Scene::new(&json!({ "hangs": { "command": ["{dir}/hangs"] } }));
-    let liar = format!("{ROOT}/crates/bench/tests/liar.sh");
+    let liar = format!("{ROOT}/lab/bench/tests/liar.sh");
     scene
         .script("hangs", &format!("how=honest\n{HANGS_ONCE}\nexec /bin/bash {liar} $how \"$@\"\n"));
     let args = ["--runs", "1", "--no-warmup", "--path", "loopback", "--profile", "--perf-data"];

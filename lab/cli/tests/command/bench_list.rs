@@ -38,8 +38,8 @@ fn bench_list_is_in_the_program_unless_the_folder_has_one() {
         let how = format!("scripts/bench.sh build {name}");
         assert_eq!(entry(&own, name)["why"], json!(how));
     }
-    std::fs::create_dir(folder.path().join("bench")).unwrap();
-    let file = folder.path().join("bench/implementations.json");
+    std::fs::create_dir_all(folder.path().join("lab/peers")).unwrap();
+    let file = folder.path().join("lab/peers/bench.json");
     std::fs::write(&file, json!({ "mine": liar("honest") }).to_string()).unwrap();
     let of_folder = list(folder.path(), &built);
     assert_eq!(of_folder["file"], json!(file));

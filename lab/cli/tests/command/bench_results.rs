@@ -1,14 +1,11 @@
 //! Tests of `equic-lab bench report` and `compare` as a user sees them.
 
-#[path = "../../../../crates/bench/tests/common/fixture.rs"]
-mod fixture;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use fixture::Fixture;
+use equic_test_kit::bench::Fixture;
 use serde_json::{Value, json};
 
 fn equic_lab(arguments: &[&str]) -> Output {

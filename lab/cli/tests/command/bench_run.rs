@@ -19,7 +19,7 @@ fn implementation_needs_only_an_entry_and_an_executable() {
         "old": liar("honest"),
         "newcomer": { "command": ["{dir}/newcomer"] },
     }));
-    let liar = format!("{ROOT}/crates/bench/tests/liar.sh");
+    let liar = format!("{ROOT}/lab/bench/tests/liar.sh");
     scene.script("newcomer", &format!("exec /bin/bash {liar} honest \"$@\"\n"));
     let args = ["--runs", "2", "--path", "loopback", "--json", "--qlog"];
     let report = finish(scene.bench(&args)).json();
@@ -138,7 +138,7 @@ fn bench_with_other_load(scene: &Scene, args: &[&str]) -> Out {
         .map(|_| {
             let mut command = Command::new("/bin/sh");
             command.args(["-c", "while :; do :; done"]);
-            equic_lab::spawn(command).unwrap()
+            equic_netns::spawn(command).unwrap()
         })
         .collect();
     let mut command = Command::new(EQUIC_LAB);
@@ -308,8 +308,8 @@ fn run_that_is_interrupted_leaves_nothing_and_says_how_to_continue() {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
     }
-    let ours = |lab: &equic_lab::LabRecord| lab.pid == runner;
-    assert!(!equic_lab::Lab::list().unwrap().iter().any(ours), "a lab is left behind");
+    let ours = |lab: &equic_netns::LabRecord| lab.pid == runner;
+    assert!(!equic_netns::Lab::list().unwrap().iter().any(ours), "a lab is left behind");
     let samples = scene.samples();
     assert_eq!(samples.len(), 1);
     assert_eq!(samples[0]["failure"], "interrupted");
@@ -436,9 +436,9 @@ fn path_by_testbed_has_two_machines() {
     if !root("path_by_testbed_has_two_machines") {
         return;
     }
-    let lab = equic_lab::Lab::builder("t-bed").clients(1).build().unwrap();
+    let lab = equic_netns::Lab::builder("t-bed").clients(1).build().unwrap();
     let scene = Scene::new(&json!({ "equic": ours(), "hangs": liar("hangs") }));
-    let machine = |name: &str, host: &equic_lab::Namespace, cpu: usize| {
+    let machine = |name: &str, host: &equic_netns::Namespace, cpu: usize| {
         let (host, address) = (&host.name, host.ipv4);
         format!(
             "[{name}]\nssh = [\"ip\", \"netns\", \"exec\", \"{host}\"]\naddress = \"{address}\"\n\

@@ -68,8 +68,8 @@ fn disk_that_is_full_ends_a_run_that_can_continue_later() {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         assert!(!stat.contains("liar.sh"), "{stat}");
     }
-    let ours = |lab: &equic_lab::LabRecord| lab.pid == runner;
-    assert!(!equic_lab::Lab::list().unwrap().iter().any(ours), "a lab is left behind");
+    let ours = |lab: &equic_netns::LabRecord| lab.pid == runner;
+    assert!(!equic_netns::Lab::list().unwrap().iter().any(ours), "a lab is left behind");
 
     let resume = || {
         let mut command = Command::new(EQUIC_LAB);

@@ -28,4 +28,4 @@ mod scene;
 mod sim;
 mod usage;
 
-use equic_testing as common;
+use equic_test_kit::commands as common;

@@ -46,7 +46,7 @@ fn quinn_server_sends_a_retry_to_every_client() {
     let ready = server.event("ready");
     assert_eq!(text(&ready, "schema"), "equic.lab.quinn/1");
 
-    let initials = equic_lab::flood::InitialFactory::new("localhost", &["h3"]).expect("a name");
+    let initials = equic_netns::flood::InitialFactory::new("localhost", &["h3"]).expect("a name");
     let mut initial = Vec::new();
     initials.write(&mut rand::rng(), &mut initial).expect("it is made");
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");

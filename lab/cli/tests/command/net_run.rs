@@ -3,7 +3,7 @@
 
 use std::process::{Command, Stdio};
 
-use equic_lab::Lab;
+use equic_netns::Lab;
 use nix::sys::signal::Signal;
 
 use crate::common::{EQUIC_LAB, ROOT, Running, equic, equic_lab, eventually, root};

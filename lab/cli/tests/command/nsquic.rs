@@ -1,5 +1,5 @@
 //! Tests of `equic-lab reproduce nsquic`: how it starts the simulator, and how it evaluates the
-//! results. The simulator's own workspace, `sim/`, tests the simulations.
+//! results. The simulator's own workspace, `lab/sim-cli/`, tests the simulations.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -19,7 +19,7 @@ fn records(path: &Path) -> Vec<Value> {
 fn qlog_files_are_written_into_the_folder_of_the_runner() {
     let out = tempfile::tempdir().unwrap();
     let to = out.path().to_str().unwrap();
-    let list = format!("{ROOT}/interop/implementations.json");
+    let list = format!("{ROOT}/lab/peers/interop.json");
     let run = ["interop", "--impl", "equic", "--only", "handshake", "--out", to];
     equic_lab(&[&run[..], &["--implementations-file", &list]].concat()).ok();
     let mut found = Vec::new();

@@ -66,12 +66,9 @@ fn reproduce_plugins_plays_stores_and_draws_again() {
     assert!(costs["loading"][0]["again_us"][0].as_f64() > Some(0.0), "{costs}");
     assert!(data["real_time"].is_null(), "only if it is asked for");
     let text = std::fs::read_to_string(&readme).unwrap();
-    for words in [
-        "kept\n",
-        "This is the small version of the experiment",
-        "Table 2",
-        "(results/figure3-wdt10.svg)",
-    ] {
+    for words in
+        ["kept\n", "This is the small version of the experiment", "Table 2", "(figure3-wdt10.svg)"]
+    {
         assert!(text.contains(words), "{words} is missing in {text}");
     }
     // Evaluating the stored result must give the same output.

@@ -65,7 +65,7 @@ impl Scene {
 
 /// Returns an implementation that misbehaves in the way `how`, or that is honest (see liar.sh).
 pub(crate) fn liar(how: &str) -> Value {
-    let script = format!("{ROOT}/crates/bench/tests/liar.sh");
+    let script = format!("{ROOT}/lab/bench/tests/liar.sh");
     json!({ "url": "nowhere", "tier": 1, "command": ["/bin/bash", script, how], "speaks": ["perf"] })
 }
 

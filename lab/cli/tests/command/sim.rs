@@ -1,5 +1,5 @@
-//! Tests that `equic-lab sim` starts the right program. The simulator's own workspace, `sim/`,
-//! tests the simulations.
+//! Tests that `equic-lab sim` starts the right program. The simulator's own workspace,
+//! `lab/sim-cli/`, tests the simulations.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;

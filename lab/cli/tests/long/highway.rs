@@ -93,7 +93,7 @@ fn highway_resumes_an_interrupted_run() {
     eventually("samples", || (lines() >= 3).then_some(()));
     let ours = || {
         let pids: Vec<i32> = marked::processes(&mark).into_iter().map(|(pid, _)| pid).collect();
-        let labs = equic_lab::Lab::list().unwrap().into_iter();
+        let labs = equic_netns::Lab::list().unwrap().into_iter();
         labs.filter(move |lab| pids.contains(&lab.pid.cast_signed())).map(|lab| lab.id)
     };
     let before: Vec<String> = ours().collect();
@@ -105,7 +105,7 @@ fn highway_resumes_an_interrupted_run() {
     assert!(!ended.status.success() && said.contains("--resume"), "{said}");
     assert!(!out.join("result.json").exists());
     marked::assert_ended(&mark);
-    let labs = equic_lab::Lab::list().unwrap();
+    let labs = equic_netns::Lab::list().unwrap();
     assert!(!labs.iter().any(|lab| before.contains(&lab.id)), "{before:?} of {labs:?}");
 
     let before = std::fs::read_to_string(&samples).unwrap();

@@ -8,7 +8,7 @@ mod marked;
 mod reproduce;
 mod soak;
 
-use equic_testing as common;
+use equic_test_kit::commands as common;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Child, Command};
 
-use equic_lab::Lab;
+use equic_netns::Lab;
 use serde_json::Value;
 
 use crate::common::{EQUIC_LAB, eventually};

@@ -24,7 +24,7 @@ use equic_bench::{
     Implementation, NetPath, Record, Registry, Workload, preflight, result, transfer,
 };
 use equic_interop::Certificates;
-use equic_lab::Lab;
+use equic_netns::Lab;
 use equic_report::number;
 use serde::Serialize;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use equic_experiments::identity::Identity;
-use equic_lab::emulation::{Emulation, Lateness, Live, Settings};
-use equic_lab::{Lab, Namespace, TcpSettings};
+use equic_netns::emulation::{Emulation, Lateness, Live, Settings};
+use equic_netns::{Lab, Namespace, TcpSettings};
 use equic_scenario::results::{FlowOutcome, PortOutcome, RunOutcome, TrafficOutcome};
 use equic_scenario::{Flow, Place, Protocol, Scenario};
 use equic_sim::{FlowId, NodeId, Simulation};

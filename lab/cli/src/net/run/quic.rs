@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use equic_experiments::identity::{Identity, NAME};
-use equic_lab::Namespace;
+use equic_netns::Namespace;
 use equic_quic::{ClientConfig, Connection, Endpoint, EndpointConfig, TransportConfig, VarInt};
 use equic_sim::payload::CHUNK;
 use tokio::time::Instant;

@@ -1,7 +1,7 @@
 //! Rejects a scenario that is impossible in real time, before the run starts.
 
-use equic_lab::emulation::{Emulation, MAX_CONNECTIONS};
-use equic_lab::plan::MAX_CLIENTS;
+use equic_netns::emulation::{Emulation, MAX_CONNECTIONS};
+use equic_netns::plan::MAX_CLIENTS;
 use equic_scenario::{Controller, Flow, Place, Protocol, Scenario, TcpOptions};
 use equic_sim::IpVersion;
 
@@ -68,7 +68,7 @@ pub(super) fn complaints(scenario: &Scenario, place: &Place) -> Result<Vec<(Stri
             continue;
         }
         let name = kernel_name(flow.controller);
-        if !equic_lab::knows_congestion(name)? {
+        if !equic_netns::knows_congestion(name)? {
             let message = format!(
                 "the kernel's TCP does not know the congestion control {name}: try `modprobe tcp_{name}`"
             );
