@@ -6,7 +6,7 @@ use equic_wire::frame::{
 use equic_wire::{ConnectionId, Side};
 
 use super::Connection;
-use super::paths::PathKey;
+use super::receive::RxPacket;
 use super::space::{PathId, SpaceId};
 use crate::Timestamp;
 use crate::operation::Operation;
@@ -14,15 +14,15 @@ use crate::stream::FrameError;
 use crate::violation::Violation;
 
 impl Connection {
-    /// Takes in a frame of a packet sent to `dcid`; false: the packet is to be treated as lost.
+    /// Processes a frame of a packet. Returns false if the packet must be treated as lost.
     pub(super) fn handle_frame(
         &mut self,
         now: Timestamp,
-        space: SpaceId,
-        path: PathKey,
-        dcid: ConnectionId,
+        packet: &RxPacket<'_>,
         frame: &Frame<'_>,
     ) -> bool {
+        let &RxPacket { space, path, .. } = packet;
+        let dcid = || ConnectionId::cut(packet.dcid);
         let mut outcome = Ok(());
         // Every frame is named: one that is new has the compiler ask what is to be done with it.
         match frame {
@@ -38,7 +38,7 @@ impl Connection {
             Frame::HandshakeDone => self.confirm(now),
             Frame::NewConnectionId(new) => self.on_new_connection_id(now, PathId::ZERO, new),
             Frame::RetireConnectionId(sequence) => {
-                self.on_retire_connection_id(now, PathId::ZERO, sequence.get(), dcid);
+                self.on_retire_connection_id(now, PathId::ZERO, sequence.get(), dcid());
             }
             Frame::NewToken(new) => self.on_new_token(new.token()),
             Frame::PathAck(_)
@@ -53,7 +53,7 @@ impl Connection {
             | Frame::Unknown(_) => {
                 // Where multipath was not agreed on its frames are of types that nobody knows (RFC 10069 s.2, RFC 9000
                 // s.12.4).
-                if !self.on_path_frame(now, dcid, frame) {
+                if !self.on_path_frame(now, dcid(), frame) {
                     let (frame_type, kind) = (frame.frame_type(), FrameErrorKind::UnknownType);
                     let error = WireError { frame_type, kind };
                     self.fail(now, error);

@@ -151,7 +151,8 @@ impl Connection {
         now: Timestamp,
         from: From,
         datagram: usize,
-        (space, dcid): (SpaceId, ConnectionId),
+        space: SpaceId,
+        dcid: ConnectionId,
     ) -> PathKey {
         match (from, space) {
             (From::Known(key), _) => key,

@@ -13,8 +13,10 @@
 //! * `handshake/`: TLS, keys, transport parameters; `config.rs`: what it is told beforehand;
 //! * `start.rs`: what TLS begins with; `retry.rs`: Retry and tokens; `version.rs`, `hello.rs`:
 //!   which version; `early.rs`, `tickets.rs`: 0-RTT; `waiting.rs`: packets before their keys;
-//! * `receive.rs`: datagrams to frames; `frames.rs`: what each frame does; `acks.rs`: ACK frames
-//!   and loss;
+//! * `receive.rs`: from datagrams to packets, with an early exit for most of them
+//!   (`receive_plain.rs`); `open.rs`: removal of packet protection; `payload.rs`: from payloads to
+//!   frames; `frames.rs`: what each frame does; `acks.rs`: ACK frames and loss;
+//! * `pending.rs`: what waits to be sent;
 //! * `send.rs`: which packet next, and what goes into it; `packet_builder.rs`: how it is built; `write.rs`: its
 //!   frames; `send_plain.rs`: the short way of a datagram of nothing but stream data;
 //! * `datagrams.rs`: RFC 9221; `ack_frequency.rs`: when acknowledgements go, and are asked for;
@@ -60,6 +62,7 @@ mod migration;
 mod multipath;
 #[cfg(feature = "null-crypto")]
 mod null;
+mod open;
 mod operate;
 mod own_parameters;
 mod packet_builder;
@@ -67,6 +70,7 @@ pub(crate) mod packet_keys;
 mod packet_numbers;
 mod path;
 mod paths;
+mod payload;
 mod peer;
 mod pending;
 mod presence;

@@ -26,8 +26,8 @@ use crate::operation::{
     HookContext, HookError, HookId, Hooks, Operation, OwnFrame, Table, Watchers,
 };
 
-/// Puts an error into a place of its own, so that what a hook returns fits into a register once it is looked at: to
-/// hand a [`HookError`] on in the middle of a call costs more than the call.
+/// Puts an error into a place of its own, so that what a hook returns fits into a register once it
+/// is looked at: to hand a [`HookError`] on in the middle of a call costs more than the call.
 #[cold]
 #[inline(never)]
 fn aside(error: HookError) -> Box<HookError> {
@@ -105,8 +105,8 @@ impl Connection {
         }
     }
 
-    /// Begins a call of an operation with a frame type (0: the operation has none) and bytes. Returns
-    /// the answer of a hook, or `None` if the default decides. The caller must call
+    /// Begins a call of an operation with a frame type (0: the operation has none) and bytes.
+    /// Returns the answer of a hook, or `None` if the default decides. The caller must call
     /// [`Connection::end_with`] in both cases.
     #[inline]
     pub(super) fn begin_with<I: AbiValue, O: AbiValue>(
@@ -177,8 +177,8 @@ impl Connection {
     }
 
     /// Like [`Connection::decide_within`], if the default is expensive or has effects. It is
-    /// computed at most once, and not at all if a hook answers that does not want it. The default may
-    /// call operations, too: no hook of this operation is running then.
+    /// computed at most once, and not at all if a hook answers that does not want it. The default
+    /// may call operations, too: no hook of this operation is running then.
     #[inline]
     pub(super) fn decide_from<I: AbiValue, O: AbiValue>(
         &mut self,
@@ -294,8 +294,8 @@ impl Connection {
         }
     }
 
-    // Most calls have no bytes. They have functions of their own, in which there is no parameter for them: to hand
-    // it over costs as much as the rest of a call.
+    // Most calls have no bytes. They have functions of their own, in which there is no parameter
+    // for them: to hand it over costs as much as the rest of a call.
     #[inline(never)]
     fn begin_words<I: AbiValue, O: AbiValue>(
         &mut self,
@@ -389,8 +389,8 @@ impl Connection {
         }
     }
 
-    /// Calls the hook at a place in the operation's place, with `outputs` to begin with; none: it leaves the call to the
-    /// default, or has failed.
+    /// Calls the hook at a place in the operation's place, with `outputs` to begin with; none: it
+    /// leaves the call to the default, or has failed.
     #[inline(always)]
     fn replace_at<O: AbiValue>(
         &mut self,
@@ -441,8 +441,8 @@ impl Connection {
         }
     }
 
-    /// Calls hooks in the operation's place of which there are several, or one that wants to be given the default's answer,
-    /// which is `usual`.
+    /// Calls hooks in the operation's place of which there are several, or one that wants to be
+    /// given the default's answer, which is `usual`.
     #[inline(never)]
     fn replace_many<O: AbiValue>(
         &mut self,
@@ -455,7 +455,8 @@ impl Connection {
         self.replace_chain(&chain, call, usual)
     }
 
-    /// The answer of those of a chain of hooks, of which the last is asked first. There are 32 at most.
+    /// The answer of those of a chain of hooks, of which the last is asked first. There are 32 at
+    /// most.
     fn replace_chain<O: AbiValue>(
         &mut self,
         chain: &[HookId],
@@ -484,8 +485,9 @@ impl Connection {
         }
     }
 
-    /// Calls all that look on before the operation, or after it, which is when there are outputs. Nothing that a
-    /// hook does calls an operation, so who is attached changes only by a failure; returns who it is then.
+    /// Calls all that look on before the operation, or after it, which is when there are outputs.
+    /// Nothing that a hook does calls an operation, so who is attached changes only by a failure;
+    /// returns who it is then.
     #[inline(never)]
     fn call_many(
         &mut self,
@@ -540,9 +542,10 @@ impl Connection {
         }
     }
 
-    /// Calls the hook at a place, with the connection as it sees it; none: no hook is there. The table of hooks is out
-    /// of the connection for that time, so that the hook can look at all the rest: one word is written, and is put back.
-    /// To borrow each part of a connection by itself, as would be needed else, is a word for each.
+    /// Calls the hook at a place, with the connection as it sees it; none: no hook is there. The
+    /// table of hooks is out of the connection for that time, so that the hook can look at all the
+    /// rest: one word is written, and is put back. To borrow each part of a connection by itself,
+    /// as would be needed else, is a word for each.
     #[inline(always)]
     pub(super) fn call_at<R>(
         &mut self,
@@ -560,7 +563,8 @@ impl Connection {
         outcome
     }
 
-    /// As [`Connection::call_at`], where hooks define operations that others call: those are lent to the one that is called.
+    /// As [`Connection::call_at`], where hooks define operations that others call: those are lent
+    /// to the one that is called.
     #[cold]
     #[inline(never)]
     fn call_among<R>(
@@ -583,8 +587,8 @@ impl Connection {
     }
 }
 
-/// A connection whose hooks are lent to the one that is called. If that panics, they go with the table, as all hooks do:
-/// none of them is left for a hook to call that is attached later.
+/// A connection whose hooks are lent to the one that is called. If that panics, they go with the
+/// table, as all hooks do: none of them is left for a hook to call that is attached later.
 struct Lending<'a>(&'a mut Connection);
 
 impl Drop for Lending<'_> {

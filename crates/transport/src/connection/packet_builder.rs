@@ -67,20 +67,28 @@ pub(super) struct PacketBuilder<'d, 'b> {
     padded: bool,
 }
 
+/// Number of a packet that is sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TxNumber {
+    pub space: SpaceId,
+    pub number: u64,
+    /// The largest number of the space that the peer has acknowledged. It determines the length of
+    /// the packet number (RFC 9000 s.17.1).
+    pub acked: Option<u64>,
+}
+
 impl<'d, 'b> PacketBuilder<'d, 'b> {
     /// True if another packet is worth beginning in a datagram.
     pub(super) fn has_room(datagram: &Writer<'_>) -> bool {
         datagram.remaining() >= MIN_PACKET
     }
 
-    /// Writes the header of a packet of this space and number; `acked` is the largest number of the space that the
-    /// peer has acknowledged, on which the length of the packet number depends (RFC 9000 s.17.1). None: there is no
-    /// room, or the peer could not tell the number.
+    /// Writes the header of a packet. Returns `None` if there is no room, or if the peer could not
+    /// restore the number.
     pub(super) fn open(
         datagram: &'d mut Writer<'b>,
         header: &Header<'_>,
-        (id, number): (SpaceId, u64),
-        acked: Option<u64>,
+        TxNumber { space: id, number, acked }: TxNumber,
         padding: Padding,
     ) -> Option<PacketBuilder<'d, 'b>> {
         let truncated = PacketNumber::new(number)?.truncate(acked.and_then(PacketNumber::new))?;
@@ -260,7 +268,13 @@ mod tests {
         id: SpaceId,
         padding: Padding,
     ) -> PacketBuilder<'d, 'b> {
-        PacketBuilder::open(datagram, header, (id, 7), None, padding).unwrap()
+        PacketBuilder::open(
+            datagram,
+            header,
+            TxNumber { space: id, number: 7, acked: None },
+            padding,
+        )
+        .unwrap()
     }
 
     /// Writes PING frames.
@@ -301,7 +315,12 @@ mod tests {
         let mut datagram = Writer::new(&mut buffer);
         for (number, padding) in [(7, Padding::NONE), (300, Padding::to(1000))] {
             let (id, header) = (SpaceId::Initial, long());
-            let packet = PacketBuilder::open(&mut datagram, &header, (id, number), None, padding);
+            let packet = PacketBuilder::open(
+                &mut datagram,
+                &header,
+                TxNumber { space: id, number, acked: None },
+                padding,
+            );
             let mut packet = packet.unwrap();
             write(&mut packet, 20);
             packet.pad(packet.padding_wanted()).unwrap();
@@ -345,8 +364,7 @@ mod tests {
             let packet = PacketBuilder::open(
                 &mut datagram,
                 &long(),
-                (SpaceId::Initial, 7),
-                acked,
+                TxNumber { space: SpaceId::Initial, number: 7, acked },
                 Padding::NONE,
             );
             let finished = packet.and_then(|mut packet| {

@@ -172,7 +172,8 @@ impl PacketKeys {
         }
     }
 
-    /// Header protection of packets received.
+    /// Returns the key for header protection of received packets.
+    #[inline(always)]
     pub(super) fn remote_header(&self, kind: PacketType) -> Option<&dyn HeaderProtectionKey> {
         match kind {
             PacketType::OneRtt => Some(self.one_rtt.as_ref()?.remote_header()),

@@ -37,6 +37,7 @@ impl PacketNumbers {
 
     /// A packet takes this number, or, if it was used or leaves out too many, the one nearest to it that may be
     /// taken. Returns which.
+    #[inline]
     pub(super) fn take(&mut self, wanted: u64) -> u64 {
         let number = wanted.clamp(self.next, self.next + MAX_SKIP);
         self.next = number + 1;

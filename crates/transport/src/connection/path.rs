@@ -117,11 +117,12 @@ impl Path {
     pub(super) fn new(
         now: Timestamp,
         key: PathKey,
-        (remote, local): (SocketAddr, Option<IpAddr>),
+        addresses: (SocketAddr, Option<IpAddr>),
         config: &TransportConfig,
         seed: u64,
         origin: AddressOrigin,
     ) -> Path {
+        let (remote, local) = addresses;
         Path {
             key,
             id: PathId::ZERO,

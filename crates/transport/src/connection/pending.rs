@@ -1,10 +1,10 @@
 //! What waits to be sent. [`Connection::pending`] is the only function that looks at all owners of
-//! such content. The general route of a datagram, the fast route and the batch ask it. If a new kind
-//! of frame is missing here, it waits until something else is sent, and the test
+//! such content. The general route of a datagram, the fast route and the batch ask it. If a new
+//! kind of frame is missing here, it waits until something else is sent, and the test
 //! `pending_frame_of_every_type_leaves_during_a_transfer` fails.
 
 use super::Connection;
-use super::paths::PathKey;
+use super::send::TxPlace;
 use super::space::SpaceId;
 
 /// A kind of content that waits to be sent in a 1-RTT packet.
@@ -105,8 +105,8 @@ impl Connection {
             .with(Content::Validation, self.probing_path().is_some())
     }
 
-    /// Returns what waits for streams. Only this part can grow if STREAM frames are sent. The caller
-    /// may already know that streams have data.
+    /// Returns what waits for streams. Only this part can grow if STREAM frames are sent. The
+    /// caller may already know that streams have data.
     #[inline(always)]
     pub(super) fn pending_of_streams(&self, known: bool) -> Pending {
         Pending::default()
@@ -116,13 +116,13 @@ impl Connection {
 
     /// Returns the probes and acknowledgements that a packet of this space on this path carries.
     #[inline(always)]
-    pub(super) fn pending_on(&self, id: SpaceId, key: PathKey) -> Pending {
+    pub(super) fn pending_on(&self, place: TxPlace) -> Pending {
         let acks = match self.multipath {
             None => self.spaces.data().received.has_news(),
-            Some(_) => self.owes_acks(key),
+            Some(_) => self.owes_acks(place.path),
         };
         Pending::default()
-            .with(Content::Probes, self.spaces.probes(id) > 0)
+            .with(Content::Probes, self.spaces.probes(place.space) > 0)
             .with(Content::Acks, acks)
     }
 }

@@ -1,8 +1,9 @@
-//! The compiler knows if hooks can be attached. What runs for every packet is compiled twice: once without any
-//! call of a hook, for connections that have none, and once with a test at each operation (`operate.rs`).
+//! The compiler knows if hooks can be attached. What runs for every packet is compiled twice: once
+//! without any call of a hook, for connections that have none, and once with a test at each
+//! operation (`operate.rs`).
 //!
-//! Hooks come and go between two calls into the connection, or at the end of one (`requests.rs`), so the copy that a call
-//! begins with holds until its end.
+//! Hooks come and go between two calls into the connection, or at the end of one (`requests.rs`),
+//! so the copy that a call begins with holds until its end.
 
 use super::Connection;
 use crate::operation::{AbiValue, Bytes, Operation};
@@ -12,8 +13,8 @@ pub(super) trait Presence: Copy {
     /// False: no hook is attached to the connection.
     const POSSIBLE: bool;
 
-    /// True if nobody is attached to any of the operations with these bits ([`Operation::bits`]), so that what does the
-    /// same without calling them may be taken instead.
+    /// True if nobody is attached to any of the operations with these bits ([`Operation::bits`]),
+    /// so that what does the same without calling them may be taken instead.
     #[inline(always)]
     fn may_pass_over(self, connection: &Connection, operations: u128) -> bool {
         !Self::POSSIBLE || !connection.hooks.is_any_hooked(operations)

@@ -1,12 +1,13 @@
 //! The probe timeout (PTO) without backoff (RFC 9002 s.6.2.1). All code that waits for a PTO, or for
 //! several, asks here.
 //!
-//! | function | used for |
-//! |---|---|
-//! | [`Connection::pto`] | the PTO timer, the idle timeout (RFC 9000 s.10.1), lost data of an abandoned path (RFC 10069 s.3.4) |
-//! | [`Connection::path_pto`] | the pause between two PATH_CHALLENGE frames |
-//! | [`Connection::longest_pto`] | periods that the peer starts or can prolong: closing and draining (RFC 9000 s.10.2), discarded keys and key updates (RFC 9001 s.6.5), 0-RTT keys (RFC 9001 s.4.9.3), an abandoned path |
-//! | [`Connection::new_path_pto`] | path validation (RFC 9000 s.8.2.4), in addition |
+//! * [`Connection::pto`]: the PTO timer, the idle timeout (RFC 9000 s.10.1), and data in flight on
+//!   an abandoned path (RFC 10069 s.3.4);
+//! * [`Connection::path_pto`]: the pause between two PATH_CHALLENGE frames;
+//! * [`Connection::longest_pto`]: periods that the peer can start or prolong. These are closing and
+//!   draining (RFC 9000 s.10.2), discarded keys and key updates (RFC 9001 s.6.5), 0-RTT keys (RFC
+//!   9001 s.4.9.3), path validation (RFC 9000 s.8.2.4), and the state of an abandoned path;
+//! * [`Connection::new_path_pto`]: path validation, in addition.
 
 use std::time::Duration;
 

@@ -1,27 +1,22 @@
-//! From datagrams to frames (RFC 9000 s.12.2, RFC 9001 s.5).
+//! From datagrams to packets (RFC 9000 s.12.2).
 
-use equic_wire::frame::{Frame, FrameError, FrameErrorKind, FrameType, Frames, Stream};
 use equic_wire::packet::{
     Datagram, LongInvariant, LongKind, MIN_INITIAL_DATAGRAM, Packet, PacketType, ParseOptions,
     Protected, ShortPacket,
 };
-use equic_wire::{ConnectionId, KnownVersion, PacketNumber, Reader, ResetToken, Side};
+use equic_wire::{ConnectionId, KnownVersion, ResetToken, Side};
 
-use rustls::quic::PacketKey;
-
-use super::acknowledgements::EARLY_PACKETS;
 use super::close::CloseReason;
 use super::migration::From;
+use super::open::RxHeader;
 use super::paths::PathKey;
 use super::presence::{MayBeAttached, NoneAttached, Presence};
 use super::space::{PathId, SpaceId};
 use super::waiting::Readiness;
 use super::{Connection, DatagramMeta};
 use crate::Timestamp;
-use crate::crypto::{OpenError, header_mask};
-use crate::operation::{Bytes, Operation, Word};
-use crate::received::{AckPolicy, EcnCodepoint};
-use crate::violation::Violation;
+use crate::operation::{Operation, Word};
+use crate::received::EcnCodepoint;
 
 impl Word for EcnCodepoint {
     fn to_word(self) -> u64 {
@@ -85,26 +80,6 @@ impl ProtectedPacket {
         }
     }
 
-    /// Creates a packet with a short header that fills a datagram of this length. Its connection ID
-    /// is one of ours, for the path ID of the space.
-    pub(super) fn of_short(
-        (space, dcid): (SpaceId, ConnectionId),
-        protected: Protected,
-        len: usize,
-    ) -> ProtectedPacket {
-        ProtectedPacket {
-            space,
-            kind: PacketType::OneRtt,
-            dcid,
-            scid: None,
-            version: None,
-            protected,
-            known: space == SpaceId::DATA,
-            skip: 0,
-            len,
-        }
-    }
-
     /// It is kept for later: IDs may come and go until then.
     pub(super) fn for_later(self) -> ProtectedPacket {
         ProtectedPacket { known: false, ..self }
@@ -116,19 +91,26 @@ impl ProtectedPacket {
     }
 }
 
-/// An opened packet.
-struct DecryptedPacket {
-    number: u64,
-    /// Range of the packet's bytes that its frames take.
-    payload: std::ops::Range<usize>,
-    /// Its reserved bits are as they must be.
-    sound: bool,
+/// A received packet whose protection is removed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RxPacket<'a> {
+    pub space: SpaceId,
+    pub kind: PacketType,
+    pub number: u64,
+    pub path: PathKey,
+    pub ecn: EcnCodepoint,
+    /// Destination Connection ID.
+    pub dcid: &'a [u8],
 }
 
-/// Operations that are passed over where a STREAM frame goes to its stream at once: who is attached to one of these is
-/// shown every frame.
-const PASSED_OVER: u128 =
-    Operation::bits(&[Operation::ParseFrame, Operation::CheckFrame, Operation::ProcessFrame]);
+/// The datagram of a packet.
+#[derive(Debug)]
+pub(super) struct Origin {
+    pub from: From,
+    /// Length of the datagram.
+    pub size: usize,
+    pub ecn: EcnCodepoint,
+}
 
 impl Connection {
     /// A datagram came. It is decrypted in place.
@@ -160,35 +142,62 @@ impl Connection {
         #[cfg(feature = "qlog")]
         self.log_datagram_received(arrival.ecn, datagram);
         if self.hooks.is_empty() {
-            if self.take_plain_datagram(NoneAttached, now, arrival, datagram) {
-                return;
-            }
-            self.take_datagram(NoneAttached, now, *arrival, datagram);
+            self.take_datagram(NoneAttached, now, arrival, datagram);
         } else {
-            if self.take_plain_datagram(MayBeAttached, now, arrival, datagram) {
-                return;
-            }
-            self.take_datagram(MayBeAttached, now, *arrival, datagram);
+            self.take_datagram(MayBeAttached, now, arrival, datagram);
         }
         self.run_requests();
         #[cfg(feature = "qlog")]
-        self.log_changes();
+        if self.is_logged() {
+            self.log_changes();
+        }
     }
 
+    #[inline(always)]
     fn take_datagram(
         &mut self,
         hooks: impl Presence,
         now: Timestamp,
-        arrival: DatagramMeta,
+        arrival: &DatagramMeta,
         datagram: &mut [u8],
     ) {
-        let ecn = arrival.ecn;
         self.stats.datagrams_received += 1;
         self.stats.bytes_received += datagram.len() as u64;
+        let last = datagram.last_chunk::<{ ResetToken::LEN }>().copied();
+        let opened = self.take_one_rtt(hooks, now, arrival, datagram);
+        let opened = opened.or_else(|| self.take_packets(hooks, now, arrival, datagram));
+        // RFC 9000 s.10.3.1: only a datagram that could not be decrypted can be a stateless reset,
+        // whatever its header is.
+        if opened == Some(false)
+            && let Some(token) = last
+        {
+            self.check_reset(now, datagram, ResetToken(token));
+        }
+    }
+
+    /// Drains the connection if a datagram is a stateless reset.
+    #[cold]
+    fn check_reset(&mut self, now: Timestamp, datagram: &[u8], token: ResetToken) {
+        if self.is_stateless_reset(datagram, token) {
+            self.drain(now, CloseReason::StatelessReset);
+        }
+    }
+
+    /// Processes the packets of a datagram. Returns true if one of them was authentic. Returns `None`
+    /// if the datagram was not processed.
+    #[inline(never)]
+    fn take_packets(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        arrival: &DatagramMeta,
+        datagram: &mut [u8],
+    ) -> Option<bool> {
+        let ecn = arrival.ecn;
         let mut path = if self.multipath.is_some() { self.path_id_of(datagram) } else { None };
-        let Some(mut from) = self.find_path(&arrival, path.unwrap_or(PathId::ZERO)) else {
+        let Some(from) = self.find_path(arrival, path.unwrap_or(PathId::ZERO)) else {
             self.drop_packet(None, datagram.len(), "rejected");
-            return;
+            return None;
         };
         let key = match from {
             From::Known(key) => {
@@ -200,32 +209,24 @@ impl Connection {
             From::New(..) => self.path().key(),
         };
         if !hooks.decide_on(self, Operation::HandleDatagram, (key, ecn), datagram, true) {
-            return;
+            return None;
         }
         if self.closing.is_closed() {
             self.closing.on_datagram();
         }
-        let size = datagram.len();
-        let last = datagram.last_chunk::<{ ResetToken::LEN }>().copied();
+        let mut origin = Origin { from, size: datagram.len(), ecn };
         let (mut at, mut opened) = (0, false);
         while let Some(found) = self.find(&datagram[at..], path.take()) {
             let (packet, rest) = datagram[at + found.skip..].split_at_mut(found.len);
             let more = !rest.is_empty();
             at += found.skip + found.len;
-            let whole = (&mut from, size);
-            opened |= self.handle_packet(hooks, now, ecn, found, whole, packet);
+            opened |= self.handle_packet(hooks, now, found, &mut origin, packet);
             if !more || self.closing.is_drained() {
                 break;
             }
         }
         self.replay_waiting(now);
-        // RFC 9000 s.10.3.1: only what could not be opened can be a reset, whatever its header looks like.
-        if !opened
-            && let Some(token) = last
-            && self.is_stateless_reset(datagram, ResetToken(token))
-        {
-            self.drain(now, CloseReason::StatelessReset);
-        }
+        Some(opened)
     }
 
     /// A hook may overlook a stateless reset, and makes none of what is none.
@@ -365,46 +366,38 @@ impl Connection {
         (small || moved).then_some("rejected")
     }
 
-    /// Processes a packet; returns whether it proved to be the peer's.
+    /// Processes a packet. Returns true if the packet is authentic.
     pub(super) fn handle_packet(
         &mut self,
         hooks: impl Presence,
         now: Timestamp,
-        ecn: EcnCodepoint,
         found: ProtectedPacket,
-        whole: (&mut From, usize),
-        packet: &mut [u8],
+        origin: &mut Origin,
+        bytes: &mut [u8],
     ) -> bool {
-        if let Some(trigger) = self.discards_long(&found, *whole.0, whole.1) {
+        if let Some(trigger) = self.discards_long(&found, origin.from, origin.size) {
             self.drop_packet(Some(found.kind), found.len, trigger);
             return false;
         }
-        let ours = match found.space {
-            SpaceId::Data(path) if path != PathId::ZERO => self.takes_packets(path),
-            _ => found.known || self.ids.local.contains(found.dcid),
-        };
-        // A datagram is of one path: that of its first packet.
-        let strange =
-            |key| self.paths.get(key).is_some_and(|p| SpaceId::Data(p.id()) != found.space);
-        let ours = ours
-            && !(self.multipath.is_some()
-                && found.space.is_data()
-                && matches!(*whole.0, From::Known(key) if strange(key)))
-            || self.side == Side::Server
-                && (found.space == SpaceId::Initial || found.is_early())
-                && found.dcid == self.ids.original_dcid();
+        let ours = self.is_ours(&found, origin.from);
         let readiness = self.readiness(&found);
         if ours && readiness == Readiness::TooEarly {
-            let kept = self.keep_waiting(found, *whole.0, ecn, packet);
+            let kept = self.keep_waiting(found, origin.from, origin.ecn, bytes);
             if !kept {
                 self.drop_packet(Some(found.kind), found.len, "key_unavailable");
             }
             return false;
         }
         let ours = ours && readiness == Readiness::Ready;
-        let found = &found;
-        let Some(opened) = ours.then(|| self.open_packet(hooks, now, found, packet)).flatten()
-        else {
+        let header = RxHeader {
+            protected: found.protected,
+            kind: found.kind,
+            space: found.space,
+            version: found.version,
+            placed: false,
+        };
+        let opened = ours.then(|| self.open_packet(hooks, now, &header, bytes)).flatten();
+        let Some(opened) = opened else {
             let trigger = match (ours, self.keys.has(found.space)) {
                 (false, _) => "connection_unknown",
                 (true, false) => "key_unavailable",
@@ -413,42 +406,53 @@ impl Connection {
             self.drop_packet(Some(found.kind), found.len, trigger);
             return false;
         };
-        let input = (found.space, opened.number);
-        // RFC 9000 s.12.3: whatever a hook says, none is taken twice.
-        let space = self.spaces.get(found.space);
-        let duplicate = space.is_some_and(|space| space.received.is_duplicate(opened.number));
-        if hooks.decide(self, Operation::IsDuplicate, input, duplicate) || duplicate {
+        if self.is_duplicate(hooks, found.space, opened.number) {
             self.drop_packet(Some(found.kind), found.len, "duplicate");
             return true;
         }
         self.stats.packets_received += 1;
-        let path = self.settle(now, *whole.0, whole.1, (found.space, found.dcid));
+        let path = self.settle(now, origin.from, origin.size, found.space, found.dcid);
         if found.space.is_data() {
-            *whole.0 = From::Known(path);
+            origin.from = From::Known(path);
         }
-        self.on_authentic(now, found);
-        if !opened.sound {
-            // RFC 9000 s.17.2.
-            self.fail(now, Violation::ReservedBits);
-            return true;
-        }
-        let payload = &packet[opened.payload.clone()];
-        let number = opened.number;
-        #[cfg(feature = "qlog")]
-        self.log_received(path, number, packet, payload);
-        let input = (found.space, number, path, ecn);
-        hooks.notify_on(self, Operation::AfterPacketRead, input, payload);
-        let input = (found.space, number, path);
-        let operation = Operation::ParseFrames;
-        let accepted =
-            hooks.decide_on_frame(self, operation, 0, input, Some(payload), |connection| {
-                connection.handle_payload(hooks, now, ecn, found, (number, path), payload)
-            });
-        if !accepted {
-            // As if it had been lost: the peer will send it again.
-            self.drop_packet(Some(found.kind), found.len, "rejected");
-        }
+        self.ids.set_used(found.dcid);
+        self.on_authentic(now, found.space, found.version.zip(found.scid));
+        let packet = RxPacket {
+            space: found.space,
+            kind: found.kind,
+            number: opened.number,
+            path,
+            ecn: origin.ecn,
+            dcid: found.dcid.as_bytes(),
+        };
+        self.take_opened(hooks, now, &packet, &opened, bytes);
         true
+    }
+
+    /// Returns true if a packet has one of our connection IDs, and its datagram is on the path of
+    /// this ID.
+    fn is_ours(&self, found: &ProtectedPacket, from: From) -> bool {
+        let ours = match found.space {
+            SpaceId::Data(path) if path != PathId::ZERO => self.takes_packets(path),
+            _ => found.known || self.ids.local.contains(found.dcid),
+        };
+        // All packets of a datagram belong to the path of the first one.
+        let strange =
+            |key| self.paths.get(key).is_some_and(|p| SpaceId::Data(p.id()) != found.space);
+        ours && !(self.multipath.is_some()
+            && found.space.is_data()
+            && matches!(from, From::Known(key) if strange(key)))
+            || self.side == Side::Server
+                && (found.space == SpaceId::Initial || found.is_early())
+                && found.dcid == self.ids.original_dcid()
+    }
+
+    /// RFC 9000 s.12.3: whatever a hook answers, no packet is processed twice.
+    #[inline(always)]
+    pub(super) fn is_duplicate(&mut self, hooks: impl Presence, id: SpaceId, number: u64) -> bool {
+        let space = self.spaces.get(id);
+        let duplicate = space.is_some_and(|space| space.received.is_duplicate(number));
+        hooks.decide(self, Operation::IsDuplicate, (id, number), duplicate) || duplicate
     }
 
     /// True if packets of a path ID other than 0 are taken in: it is in use, or may be from now on.
@@ -468,363 +472,5 @@ impl Connection {
         self.log_dropped(kind, length, trigger);
         #[cfg(not(feature = "qlog"))]
         let _ = (kind, length, trigger);
-    }
-
-    /// Removes header and packet protection; none: it is to be dropped.
-    fn open_packet(
-        &mut self,
-        hooks: impl Presence,
-        now: Timestamp,
-        found: &ProtectedPacket,
-        packet: &mut [u8],
-    ) -> Option<DecryptedPacket> {
-        // RFC 9001 s.6.6: no packet more.
-        if self.forgeries.is_spent() {
-            return None;
-        }
-        let sample = *found.protected.sample(packet)?;
-        let largest = self.spaces.get(found.space).and_then(|space| space.received.largest());
-        let largest = largest.map(|(number, _)| number);
-        // Of another version than that spoken now: the keys are not kept (RFC 9369 s.4).
-        let other = found.version.filter(|version| *version != self.version).map(|version| {
-            let dcid = self.start.retry().unwrap_or(self.ids.original_dcid());
-            self.start.initial_keys(self.side, version, dcid)
-        });
-        let other = other.filter(|_| found.space == SpaceId::Initial);
-        let header_key = match &other {
-            Some(keys) => &*keys.remote.header,
-            None => self.keys.remote_header(found.kind)?,
-        };
-        let mask = header_mask(header_key, &sample)?;
-        let header = found.protected.remove(packet, &mask)?;
-        let truncated = header.packet_number();
-        let length = truncated.len().bytes();
-        let input = (found.space, truncated.bits(), length, largest);
-        let usual = truncated.restore(largest.and_then(PacketNumber::new));
-        let usual = usual.map(PacketNumber::get);
-        let number = hooks.decide(self, Operation::RestorePacketNumber, input, usual)?;
-        let (head, payload) = packet.split_at_mut(header.header_len());
-        let limits = self.config.key_limits;
-        // Or what the key stands (RFC 9001 s.6.6).
-        let open = |key: &dyn PacketKey, payload: &mut [u8]| {
-            let opened = key.decrypt_in_place(number, head, payload);
-            opened.map(|opened| opened.len()).map_err(|_| limits.integrity(key.integrity_limit()))
-        };
-        let opened = match (found.kind, &other) {
-            (PacketType::OneRtt, _) => {
-                let SpaceId::Data(path) = found.space else { return None };
-                let bit = header.key_phase()?;
-                self.open_one_rtt(now, (path, number), bit, head, payload, largest)?
-            }
-            (_, Some(keys)) => open(&*keys.remote.packet, payload),
-            (kind, None) => open(self.keys.remote_packet(kind)?, payload),
-        };
-        let len = match opened {
-            Ok(len) => len,
-            Err(limit) => {
-                self.on_forgery(now, limit);
-                return None;
-            }
-        };
-        let start = header.header_len();
-        let sound = header.check_reserved_bits().is_ok();
-        Some(DecryptedPacket { number, payload: start..start + len, sound })
-    }
-
-    /// Decrypts a 1-RTT packet with this Key Phase bit. Returns the length of its payload. If the
-    /// packet is not authentic, returns the number of such packets that its keys permit as an
-    /// error. Returns `None` if the connection has failed.
-    #[inline(always)]
-    pub(super) fn open_one_rtt(
-        &mut self,
-        now: Timestamp,
-        (path, number): (PathId, u64),
-        bit: bool,
-        head: &[u8],
-        payload: &mut [u8],
-        largest: Option<u64>,
-    ) -> Option<Result<usize, u64>> {
-        let asked = self.keys.one_rtt().is_some_and(|keys| keys.asks_how_long(bit));
-        let retain = if asked { now + self.longest_pto() * 3 } else { now };
-        let keys = self.keys.one_rtt_mut()?;
-        Some(match keys.open((path, number), bit, head, payload, largest, retain) {
-            Ok((opened, _)) => Ok(opened.len()),
-            Err(OpenError::Forged) => Err(keys.integrity_limit()),
-            Err(OpenError::KeyUpdate) => {
-                self.fail(now, Violation::KeyUpdate);
-                return None;
-            }
-        })
-    }
-
-    /// Takes note of all that follows from a packet's being authentic, whatever its frames say.
-    fn on_authentic(&mut self, now: Timestamp, found: &ProtectedPacket) {
-        self.activity.on_received(now);
-        self.ids.set_used(found.dcid);
-        if let Some(version) = found.version {
-            self.adopt_version(version);
-        } else {
-            self.on_one_rtt_packet(now);
-        }
-        if let Some(scid) = found.scid {
-            // RFC 9000 s.7.2: what could not be opened names nobody.
-            self.ids.on_peer_packet(scid);
-        }
-        if found.space == SpaceId::Handshake {
-            // RFC 9000 s.8.1: whoever has Handshake keys has our Initial.
-            self.path_mut().on_proof();
-            if self.side == Side::Server {
-                self.discard(now, SpaceId::Initial);
-            }
-        }
-    }
-
-    /// False: the packet is to be treated as lost.
-    pub(super) fn handle_payload(
-        &mut self,
-        hooks: impl Presence,
-        now: Timestamp,
-        ecn: EcnCodepoint,
-        found: &ProtectedPacket,
-        (number, path): (u64, PathKey),
-        payload: &[u8],
-    ) -> bool {
-        if let Err(error) = Frames::new(payload) {
-            self.fail(now, error);
-            return true;
-        }
-        self.handle_frames(hooks, now, ecn, found, (number, path), (payload, false, true))
-    }
-
-    /// Handles the rest of a payload. The flags say whether the part before it elicits
-    /// acknowledgements, and whether all of that part probes the path. Returns false if the packet
-    /// must be treated as lost.
-    pub(super) fn handle_frames(
-        &mut self,
-        hooks: impl Presence,
-        now: Timestamp,
-        ecn: EcnCodepoint,
-        found: &ProtectedPacket,
-        (number, path): (u64, PathKey),
-        (mut rest, mut eliciting, mut probing): (&[u8], bool, bool),
-    ) -> bool {
-        let id = found.space;
-        let plain =
-            hooks.may_pass_over(self, PASSED_OVER) && id.is_data() && !self.closing.is_closed();
-        while !rest.is_empty() {
-            // What most frames are, taken in without asking what else they might be. What is wrong with one is found
-            // out below.
-            if plain
-                && let Some((stream, behind)) = Stream::first_of(rest)
-                && self.take_stream(&stream).is_ok()
-            {
-                (rest, eliciting, probing) = (behind, true, false);
-                continue;
-            }
-            let mut reader = Reader::new(rest);
-            let kind = match FrameType::read(&mut reader) {
-                Ok(kind) => kind,
-                Err(error) => {
-                    self.fail(now, error);
-                    return true;
-                }
-            };
-            let Some(accepted) =
-                self.handle_one(hooks, now, found, (number, path), kind, &mut rest)
-            else {
-                return true;
-            };
-            eliciting |= kind.is_ack_eliciting() && !self.is_silent(kind);
-            probing &= kind.is_probing();
-            if !accepted {
-                return false;
-            }
-            if self.closing.is_closed() {
-                return true;
-            }
-        }
-        self.handled(hooks, now, (id, number, path), (eliciting, probing), ecn);
-        true
-    }
-
-    /// All frames of a packet were handled.
-    #[inline(always)]
-    pub(super) fn handled(
-        &mut self,
-        hooks: impl Presence,
-        now: Timestamp,
-        (id, number, path): (SpaceId, u64, PathKey),
-        (eliciting, probing): (bool, bool),
-        ecn: EcnCodepoint,
-    ) {
-        let input = (id, number, eliciting);
-        hooks.notify(self, Operation::AfterParseFrames, input);
-        let largest = self.spaces.get(id).and_then(|space| space.received.largest());
-        if !probing && largest.is_none_or(|(largest, _)| number > largest) {
-            self.on_peer_packet(now, path);
-        }
-        let input = (id, number, eliciting, ecn);
-        // A packet that is not recorded would be processed twice.
-        hooks.act_always(self, Operation::RecordPacket, input, |connection| {
-            connection.record_packet(hooks, now, id, number, eliciting, ecn);
-        });
-    }
-
-    /// As [`Connection::handle_payload`], of a 1-RTT packet of path 0.
-    #[cfg(test)]
-    pub(super) fn take_payload(
-        &mut self,
-        now: Timestamp,
-        number: u64,
-        path: PathKey,
-        payload: &[u8],
-    ) -> bool {
-        let (found, ecn) = (ProtectedPacket::in_space(SpaceId::DATA), EcnCodepoint::NotEct);
-        if self.hooks.is_empty() {
-            self.handle_payload(NoneAttached, now, ecn, &found, (number, path), payload)
-        } else {
-            self.handle_payload(MayBeAttached, now, ecn, &found, (number, path), payload)
-        }
-    }
-
-    /// True if `kind` is a hook's own frame type that does not elicit acknowledgements.
-    fn is_silent(&self, kind: FrameType) -> bool {
-        !kind.is_known()
-            && self.hooks.owner(kind.0.get()).is_some_and(|(_, own)| !own.ack_eliciting)
-    }
-
-    /// The frame at the start of `rest`, which is moved on; none: the connection has failed.
-    fn handle_one(
-        &mut self,
-        hooks: impl Presence,
-        now: Timestamp,
-        found: &ProtectedPacket,
-        (number, path): (u64, PathKey),
-        kind: FrameType,
-        rest: &mut &[u8],
-    ) -> Option<bool> {
-        let (id, frame_type, all) = (found.space, kind.0.get(), *rest);
-        let foreign = !kind.is_known();
-        let owned = foreign && self.hooks.owner(frame_type).is_some();
-        let skipped = foreign && !owned && self.extensions.skips(frame_type);
-        if (owned || skipped) && found.kind != PacketType::OneRtt {
-            self.fail(now, Violation::ExtensionFrameOutsideOneRtt);
-            return None;
-        }
-        if skipped {
-            return self.skip_frame(now, rest);
-        }
-        let answer = hooks.begin_with(self, Operation::ParseFrame, frame_type, id, Bytes::In(all));
-        let failed = owned && answer.is_none() && self.hooks.owner(frame_type).is_none();
-        if failed && self.extensions.skips(frame_type) {
-            let outcome = self.skip_frame(now, rest);
-            let length = all.len() - rest.len();
-            hooks.end_with(self, Operation::ParseFrame, frame_type, id, Bytes::In(all), length);
-            return outcome;
-        }
-        let mut reader = Reader::new(all);
-        // A frame that the transport knows is not cut elsewhere; a hook may find fault with it.
-        let parsed = match answer {
-            Some(0) => None,
-            Some(_) if owned => None,
-            Some(_) | None => Some(Frame::read(&mut reader)),
-        };
-        let own_length = match &parsed {
-            Some(Ok(_)) => all.len() - reader.rest().len(),
-            Some(Err(_)) | None => 0,
-        };
-        let told = answer.unwrap_or(own_length);
-        hooks.end_with(self, Operation::ParseFrame, frame_type, id, Bytes::In(all), told);
-        let length = if parsed.is_some() { own_length } else { told };
-        // By reference, as a frame is long and would be copied each time.
-        let frame = match &parsed {
-            None if length > 0 && length <= all.len() => None,
-            None => {
-                self.fail(now, Violation::ExtensionFrame);
-                return None;
-            }
-            Some(Ok(frame)) => Some(frame),
-            Some(Err(error)) => {
-                self.fail(now, *error);
-                return None;
-            }
-        };
-        let (bytes, others) = all.split_at(length);
-        *rest = others;
-        // A hook may forbid what the RFC allows, and allows nothing else.
-        let wrong = if kind.allowed_in(found.kind) == Some(false) {
-            Some(FrameErrorKind::WrongPacketType)
-        } else {
-            (!kind.may_be_sent_by(!self.side)).then_some(FrameErrorKind::WrongSender)
-        };
-        let lawful = wrong.is_none();
-        let operation = Operation::CheckFrame;
-        let allowed = hooks.decide_on_frame(self, operation, frame_type, id, None, |_| lawful);
-        if !(allowed && lawful) {
-            match wrong {
-                Some(wrong) => self.fail(now, FrameError { frame_type: kind, kind: wrong }),
-                None => self.fail(now, Violation::FrameRejected),
-            }
-            return None;
-        }
-        let process = |connection: &mut Connection| match frame {
-            // A hook has reconstructed the packet before it arrived, so the application has the data.
-            Some(Frame::Datagram(_)) if connection.extensions.was_recovered(number) => true,
-            Some(frame) => connection.handle_frame(now, id, path, found.dcid, frame),
-            // A hook knows where the frame ends. It does not process it, or it failed and was
-            // detached. The frame is skipped, so that a failing extension does not end the connection.
-            None => true,
-        };
-        let (operation, input) = (Operation::ProcessFrame, (id, number, path));
-        let accepted =
-            hooks.decide_on_frame(self, operation, frame_type, input, Some(bytes), process);
-        Some(accepted)
-    }
-
-    /// Skips a frame of an extension that is not there, or no longer: type, length, and what follows.
-    fn skip_frame(&mut self, now: Timestamp, rest: &mut &[u8]) -> Option<bool> {
-        let mut reader = Reader::new(rest);
-        if reader.varint().and_then(|_| reader.varint_bytes()).is_err() {
-            self.fail(now, Violation::ExtensionFrameTruncated);
-            return None;
-        }
-        *rest = reader.rest();
-        Some(true)
-    }
-
-    #[inline(always)]
-    fn record_packet(
-        &mut self,
-        hooks: impl Presence,
-        now: Timestamp,
-        id: SpaceId,
-        number: u64,
-        eliciting: bool,
-        ecn: EcnCodepoint,
-    ) {
-        let policy = self.ack_policy(hooks, id, number);
-        // A frame of the packet may have discarded its space.
-        if let Some(space) = self.space(id) {
-            space.received.on_received(now, number, eliciting, ecn, &policy);
-        }
-    }
-
-    fn ack_policy(&mut self, hooks: impl Presence, id: SpaceId, number: u64) -> AckPolicy {
-        // The longest delay that the peer expects, also for the first packets.
-        let longest = if id.is_data() { self.acks.policy() } else { AckPolicy::IMMEDIATE };
-        let usual =
-            if id.is_data() && number < EARLY_PACKETS { self.acks.early_policy() } else { longest };
-        let words = |policy: AckPolicy| {
-            (policy.ack_eliciting_threshold, policy.max_ack_delay, policy.reordering_threshold)
-        };
-        let policy = |(ack_eliciting_threshold, max_ack_delay, reordering_threshold)| AckPolicy {
-            ack_eliciting_threshold,
-            max_ack_delay,
-            reordering_threshold,
-        };
-        let bound = |_: &mut Connection, answer| {
-            words(Connection::bound_ack_policy(&longest, policy(answer)))
-        };
-        policy(hooks.decide_within(self, Operation::AckPolicy, id, words(usual), bound))
     }
 }

@@ -4,7 +4,7 @@ use equic_wire::packet::{LongHeader, LongKind, MIN_INITIAL_DATAGRAM, ShortHeader
 use equic_wire::{Side, Writer};
 
 use super::close::{Closing, ConnectionError};
-use super::packet_builder::{BuiltPacket, Header, PacketBuilder, Padding};
+use super::packet_builder::{BuiltPacket, Header, PacketBuilder, Padding, TxNumber};
 use super::paths::PathKey;
 use super::presence::{MayBeAttached, NoneAttached, Presence};
 use super::send_plain::PASSED_OVER;
@@ -35,6 +35,28 @@ pub(super) struct Allowance {
     pub shared: bool,
     /// Nothing but PING and PADDING: this datagram finds out whether its size gets through.
     pub mtu_probe: bool,
+}
+
+/// The path that a datagram is built for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Target {
+    pub path: PathKey,
+    /// True if the datagram also carries content that any path can carry.
+    pub shared: bool,
+}
+
+/// Packet number space and path of the packets that are sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TxPlace {
+    pub space: SpaceId,
+    pub path: PathKey,
+}
+
+/// A packet that is being sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TxPacket {
+    pub place: TxPlace,
+    pub number: u64,
 }
 
 impl Connection {
@@ -87,24 +109,25 @@ impl Connection {
             hooks.decide_within(self, Operation::SelectPath, (), usual, |connection, chosen| {
                 connection.bound_path(usual, chosen)
             });
-        let datagram = self.datagram_on(hooks, now, (key, true), buffer);
+        let datagram = self.datagram_on(hooks, now, Target { path: key, shared: true }, buffer);
         let active = self.path().key();
         // A path that is validated goes first. What keeps that from sending keeps back nothing of the active one.
         if datagram.is_none() && key != active {
-            return self.datagram_on(hooks, now, (active, true), buffer);
+            return self.datagram_on(hooks, now, Target { path: active, shared: true }, buffer);
         }
         datagram
     }
 
-    /// The next datagram of a path; `shared`: what any path may carry goes on it, too.
+    /// Returns the next datagram of a path.
     pub(super) fn datagram_on(
         &mut self,
         hooks: impl Presence,
         now: Timestamp,
-        (key, shared): (PathKey, bool),
+        target: Target,
         buffer: &mut [u8],
     ) -> Option<Transmit> {
-        let allowance = self.allowance(hooks, now, (key, shared), buffer.len())?;
+        let allowance = self.allowance(hooks, now, target, buffer.len())?;
+        let key = target.path;
         let mut wanted: [Option<SpaceId>; MAX_PACKETS] = [None; MAX_PACKETS];
         // Application data in the packet numbers of this path.
         let data = SpaceId::Data(self.paths[key].id());
@@ -195,7 +218,7 @@ impl Connection {
         &mut self,
         hooks: impl Presence,
         now: Timestamp,
-        (key, shared): (PathKey, bool),
+        Target { path: key, shared }: Target,
         buffer: usize,
     ) -> Option<Allowance> {
         let quiet = self.is_quiet(key);
@@ -468,7 +491,8 @@ impl Connection {
         pad: Padding,
     ) -> Option<BuiltPacket<'d>> {
         let number = self.next_packet_number(hooks, id)?;
-        let mut packet = self.begin_packet(hooks, (id, number), allowance.path, writer, pad)?;
+        let place = TxPlace { space: id, path: allowance.path };
+        let mut packet = self.begin_packet(hooks, TxPacket { place, number }, writer, pad)?;
         packet.list_in(self.spaces.lend_list());
         hooks.notify(self, Operation::GenerateHeader, (id, number, allowance.path));
         let input = (id, number, packet.room()?);
@@ -519,18 +543,17 @@ impl Connection {
             && self.coins.toss(&mut self.rng)
     }
 
-    /// Begins a packet of this space and number on a path.
+    /// Begins a packet.
     pub(super) fn begin_packet<'d, 'b>(
         &mut self,
         hooks: impl Presence,
-        (id, number): (SpaceId, u64),
-        key: PathKey,
+        TxPacket { place: TxPlace { space, path }, number }: TxPacket,
         writer: &'d mut Writer<'b>,
         pad: Padding,
     ) -> Option<PacketBuilder<'d, 'b>> {
-        let acked = self.spaces.get(id)?.loss.largest_acked();
-        let header = self.next_header(hooks, id, key)?;
-        PacketBuilder::open(writer, &header, (id, number), acked, pad)
+        let acked = self.spaces.get(space)?.loss.largest_acked();
+        let header = self.next_header(hooks, space, path)?;
+        PacketBuilder::open(writer, &header, TxNumber { space, number, acked }, pad)
     }
 
     /// The header of the next packet of a space.
@@ -627,7 +650,8 @@ impl Connection {
             Side::Server => self.handshake.owes_done(),
         };
         let key = self.path().key();
-        owed.then(|| self.datagram_on(hooks, now, (key, true), buffer)).flatten()
+        let target = Target { path: key, shared: true };
+        owed.then(|| self.datagram_on(hooks, now, target, buffer)).flatten()
     }
 
     /// RFC 9000 s.10.2: in every space that the peer may be able to read.
@@ -655,7 +679,8 @@ impl Connection {
             let initial = spaces.first() == Some(&SpaceId::Initial) && spaces.last() == Some(id);
             let pad = if initial { Padding::to(size) } else { Padding::NONE };
             let before = writer.position();
-            if self.write_close((*id, key), &error, &mut writer, pad).is_none() {
+            let place = TxPlace { space: *id, path: key };
+            if self.write_close(place, &error, &mut writer, pad).is_none() {
                 // What stands before it says the same.
                 writer.truncate(before);
                 break;
@@ -681,13 +706,15 @@ impl Connection {
     /// Writes a packet of nothing but CONNECTION_CLOSE. Returns `None` if it could not be written.
     fn write_close(
         &mut self,
-        (id, key): (SpaceId, PathKey),
+        place: TxPlace,
         error: &ConnectionError,
         writer: &mut Writer<'_>,
         pad: Padding,
     ) -> Option<()> {
+        let id = place.space;
         let number = self.spaces.get(id)?.numbers.next();
-        let mut packet = self.begin_packet(MayBeAttached, (id, number), key, writer, pad)?;
+        let packet = TxPacket { place, number };
+        let mut packet = self.begin_packet(MayBeAttached, packet, writer, pad)?;
         let (mut room, _) = packet.payload()?;
         Connection::close_frame(error, id.is_data()).write(&mut room).ok()?;
         let written = room.position();

@@ -14,9 +14,8 @@ use equic_wire::{PacketNumber, StreamId, Writer};
 use super::packet_builder::TAG_LEN;
 use super::packet_numbers::PacketNumbers;
 use super::path::Path;
-use super::paths::PathKey;
 use super::presence::NoneAttached;
-use super::send::SentPacketKind;
+use super::send::{SentPacketKind, TxPlace};
 use super::space::{Sent, SentFrame, SentFrames, SpaceId};
 use super::write::{MIN_DATA, MIN_STREAM, varint};
 use super::{Connection, Transmit};
@@ -28,7 +27,8 @@ use crate::path::BASE_SIZE;
 use crate::received::EcnCodepoint;
 use crate::stream::WrittenPiece;
 
-/// Operations that the short way passes over: who is attached to one of these sees every packet on the long way.
+/// Operations that the short way passes over: who is attached to one of these sees every packet on
+/// the long way.
 pub(super) const PASSED_OVER: u128 = Operation::bits(&[
     Operation::ApplicationWrote,
     Operation::SelectPath,
@@ -57,19 +57,30 @@ pub(super) const PASSED_OVER: u128 = Operation::bits(&[
     Operation::SendDatagram,
 ]);
 
-/// [`PASSED_OVER`] without the choice of the path: hooks on that are asked on the short way of connections with several
-/// paths, too.
+/// [`PASSED_OVER`] without the choice of the path: hooks on that are asked on the short way of
+/// connections with several paths, too.
 pub(super) const PASSED_OVER_BUT_CHOICE: u128 =
     PASSED_OVER & !Operation::bits(&[Operation::SelectPath]);
 
 /// Room that a path has for a datagram of stream data.
 pub(super) enum Room {
-    /// Nothing is to be found out about the path, and window and pace let a datagram of so many bytes go.
+    /// Nothing is to be found out about the path, and window and pace let a datagram of so many
+    /// bytes go.
     For(u16),
     /// Window or pace hold it back.
     Full,
     /// The path has other things to send.
     Unknown,
+}
+
+/// Packets with only stream data that are sent one after the other in the same way.
+pub(super) struct Run {
+    pub place: TxPlace,
+    /// True if the datagrams have an ECN mark.
+    pub marked: bool,
+    header: ShortHeader,
+    /// True if it is known, after the last packet, that a stream has more data.
+    pub more: bool,
 }
 
 /// Asks a path for room. Where there is none it takes note of that as on the long way.
@@ -82,8 +93,8 @@ pub(super) fn plain_room(path: &mut Path, now: Timestamp) -> Room {
     settled_room(path, now, whole_rate)
 }
 
-/// Rate at which datagrams leave on a path: as a whole number, as hooks are told it. What leaves in one message does
-/// not change it ([`crate::congestion::Controller::pacing_rate`]).
+/// Rate at which datagrams leave on a path: as a whole number, as hooks are told it. What leaves in
+/// one message does not change it ([`crate::congestion::Controller::pacing_rate`]).
 #[inline(always)]
 pub(super) fn whole_rate(path: &Path) -> Rate {
     let rate = path.pacing_rate().as_bytes_per_second() as u64;
@@ -120,25 +131,26 @@ impl Connection {
             return None;
         }
         let several = self.multipath.is_some();
-        let (id, key, mtu) =
+        let (place, mtu) =
             if several { self.plain_room_of_paths(now)? } else { self.plain_room_of_one(now)? };
         let size = usize::from(mtu).min(buffer.len());
-        let transmit = self.write_plain_datagram(now, (id, key), &mut buffer[..size])?;
+        let transmit = self.write_plain_datagram(now, place, &mut buffer[..size])?;
         if several {
-            self.on_data_sent(key);
+            self.on_data_sent(place.path);
         }
         Some(transmit)
     }
 
-    /// The only path, with its space and the size of a datagram, if nothing but stream data is to go there, and may.
+    /// The only path, with its space and the size of a datagram, if nothing but stream data is to
+    /// go there, and may.
     #[inline(always)]
-    fn plain_room_of_one(&mut self, now: Timestamp) -> Option<(SpaceId, PathKey, u16)> {
-        if !self.pending_on(SpaceId::DATA, self.path().key()).is_empty() {
+    fn plain_room_of_one(&mut self, now: Timestamp) -> Option<(TxPlace, u16)> {
+        let place = TxPlace { space: SpaceId::DATA, path: self.path().key() };
+        if !self.pending_on(place).is_empty() {
             return None;
         }
-        let path = self.paths.active_mut();
-        match plain_room(path, now) {
-            Room::For(mtu) => Some((SpaceId::DATA, path.key(), mtu)),
+        match plain_room(self.paths.active_mut(), now) {
+            Room::For(mtu) => Some((place, mtu)),
             Room::Full | Room::Unknown => None,
         }
     }
@@ -153,7 +165,8 @@ impl Connection {
             && self.pending().is_streams_only()
     }
 
-    /// True if events are written to a log, which packets are shown on the long way.
+    /// Returns true if events are logged. All packets take the general route then.
+    #[inline(always)]
     pub(super) fn is_logged(&self) -> bool {
         #[cfg(feature = "qlog")]
         {
@@ -165,54 +178,53 @@ impl Connection {
         }
     }
 
-    /// A datagram of stream data on a path, in a packet of its space; none: no stream has any.
+    /// Returns a datagram of stream data, or `None` if no stream has data.
     pub(super) fn write_plain_datagram(
         &mut self,
         now: Timestamp,
-        (id, key): (SpaceId, PathKey),
+        place: TxPlace,
         buffer: &mut [u8],
     ) -> Option<Transmit> {
-        let mut header = self.plain_header(key)?;
-        let marked = self.paths[key].marks();
-        let ways = (&mut header, &mut false);
-        let size = self.write_plain_packet(now, (id, key, marked), ways, buffer)?;
-        let path = &self.paths[key];
-        let ecn = if marked { EcnCodepoint::Ect0 } else { EcnCodepoint::NotEct };
+        let mut run = self.begin_run(place, self.paths[place.path].marks())?;
+        let size = self.write_plain_packet(now, &mut run, buffer)?;
+        let path = &self.paths[place.path];
+        let ecn = if run.marked { EcnCodepoint::Ect0 } else { EcnCodepoint::NotEct };
         Some(Transmit { destination: path.remote(), source: path.local(), ecn, size })
     }
 
-    /// The header of packets on a path, but for the Fixed Bit, which each packet has of its own.
+    /// Begins a run of packets.
     #[inline(always)]
-    pub(super) fn plain_header(&mut self, key: PathKey) -> Option<ShortHeader> {
+    pub(super) fn begin_run(&mut self, place: TxPlace, marked: bool) -> Option<Run> {
         let key_phase = self.keys.one_rtt()?.bit();
-        Some(ShortHeader { dcid: self.dcid(key), spin: false, key_phase, fixed_bit: true })
+        let dcid = self.dcid(place.path);
+        // Each packet has its own Fixed Bit.
+        let header = ShortHeader { dcid, spin: false, key_phase, fixed_bit: true };
+        Some(Run { place, marked, header, more: false })
     }
 
-    /// Like [`Connection::write_plain_datagram`], with the header of such packets. `marked` is true
-    /// if the packet's datagram has an ECN mark. Returns the size of the packet. Sets `more` to
-    /// whether it is known that there is more to send.
+    /// Writes the next packet of a run and returns its size.
     #[inline(always)]
     pub(super) fn write_plain_packet(
         &mut self,
         now: Timestamp,
-        (id, key, marked): (SpaceId, PathKey, bool),
-        (header, more): (&mut ShortHeader, &mut bool),
+        run: &mut Run,
         buffer: &mut [u8],
     ) -> Option<usize> {
+        let (id, key, marked) = (run.place.space, run.place.path, run.marked);
         let space = self.spaces.get_mut(id)?;
         let unused = space.numbers;
         let number = space.numbers.choose(&mut self.rng);
         let number = space.numbers.take(number);
         let acked = space.loss.largest_acked();
         let mut writer = Writer::new(buffer);
-        let Some(open) = self.open_plain(&mut writer, (number, acked), header) else {
+        let Some(open) = self.open_plain(&mut writer, number, acked, &mut run.header) else {
             self.restore_numbers(id, unused);
             return None;
         };
         // `open_plain` has seen to it that the tag has room.
         let room = writer.remaining().saturating_sub(TAG_LEN);
         let mut payload = Writer::new(&mut writer.unwritten_mut()[..room]);
-        let frames = self.write_plain_streams(&mut payload, more);
+        let frames = self.write_plain_streams(&mut payload, &mut run.more);
         let written = payload.position();
         let Some(frames) = frames else {
             // No stream had data after all: whatever is due goes the long way, with this number.
@@ -220,7 +232,7 @@ impl Connection {
             return None;
         };
         self.stats.numbers_skipped += number - unused.next();
-        let Some(size) = self.seal_plain(&mut writer, open, written, (id, number)) else {
+        let Some(size) = self.seal_plain(&mut writer, open, written, id, number) else {
             self.send_again(id, number, false, &frames);
             return None;
         };
@@ -241,12 +253,14 @@ impl Connection {
         }
     }
 
-    /// Writes the header; none: there is no room for a packet, or the peer could not tell its number.
+    /// Writes the header; none: there is no room for a packet, or the peer could not tell its
+    /// number.
     #[inline(always)]
     fn open_plain(
         &mut self,
         writer: &mut Writer<'_>,
-        (number, acked): (u64, Option<u64>),
+        number: u64,
+        acked: Option<u64>,
         header: &mut ShortHeader,
     ) -> Option<OpenPacket> {
         let acked = acked.and_then(PacketNumber::new);
@@ -256,14 +270,16 @@ impl Connection {
         (writer.remaining() > TAG_LEN).then_some(open)
     }
 
-    /// Protects a packet whose frames take so many bytes; its size. None: the keys may protect no more packets.
+    /// Protects a packet whose frames take so many bytes; its size. None: the keys may protect no
+    /// more packets.
     #[inline(always)]
     fn seal_plain(
         &mut self,
         writer: &mut Writer<'_>,
         open: OpenPacket,
         written: usize,
-        (id, number): (SpaceId, u64),
+        id: SpaceId,
+        number: u64,
     ) -> Option<usize> {
         writer.reserve(written).ok()?;
         writer.zeros(open.padding_needed(writer, TAG_LEN)).ok()?;

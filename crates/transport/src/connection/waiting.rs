@@ -4,7 +4,7 @@ use super::Connection;
 use super::migration::From;
 use super::paths::PathKey;
 use super::presence::MayBeAttached;
-use super::receive::ProtectedPacket;
+use super::receive::{Origin, ProtectedPacket};
 use super::space::SpaceId;
 use crate::Timestamp;
 use crate::operation::Operation;
@@ -108,8 +108,8 @@ impl Connection {
             && let Some(kept) = self.waiting.take(at)
         {
             let Kept { found, path, ecn, mut packet } = kept;
-            let whole = (&mut From::Known(path), packet.len());
-            self.handle_packet(MayBeAttached, now, ecn, found, whole, &mut packet);
+            let mut origin = Origin { from: From::Known(path), size: packet.len(), ecn };
+            self.handle_packet(MayBeAttached, now, found, &mut origin, &mut packet);
         }
     }
 

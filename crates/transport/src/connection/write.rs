@@ -8,9 +8,8 @@ use equic_wire::packet::MIN_INITIAL_DATAGRAM;
 use equic_wire::{BufferFull, PacketNumber, Reader, StreamCount, StreamId, VarInt, Writer};
 
 use super::Connection;
-use super::paths::PathKey;
 use super::presence::Presence;
-use super::send::Allowance;
+use super::send::{Allowance, TxPlace};
 use super::space::{PathId, SentFrame, Space, SpaceId};
 use crate::Timestamp;
 use crate::operation::{Bytes, Extension, HookError, Operation};
@@ -53,6 +52,7 @@ impl Connection {
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) -> bool {
+        let place = TxPlace { space: id, path: allowance.path };
         let probing = self.spaces.probes(id) > 0;
         let in_flight = !allowance.passive && (allowance.in_flight || probing);
         if id.is_data() && in_flight && allowance.shared && self.datagrams.goes_first() {
@@ -60,12 +60,12 @@ impl Connection {
         }
         let before = frames.len();
         if !allowance.passive {
-            self.write_acks(hooks, now, (id, allowance.path), writer, frames);
+            self.write_acks(hooks, now, place, writer, frames);
         }
         let mut silent = frames.len() - before;
         if id.is_data() {
             // Whatever the window says: a few bytes, on which everything else waits.
-            self.write_validation(now, id, (allowance.path, allowance.size), writer, frames);
+            self.write_validation(now, id, allowance, writer, frames);
         }
         if in_flight {
             if allowance.shared {
@@ -85,7 +85,7 @@ impl Connection {
                 // Behind all on which the peer's sending depends.
                 silent += self.write_extensions(id, allowance.size, true, writer, frames);
                 self.write_datagrams(id, writer, frames);
-                self.write_streams(hooks, (id, allowance.path), writer, frames);
+                self.write_streams(hooks, place, writer, frames);
             }
             // RFC 9000 s.13.2.4: who only acknowledges learns what the peer knows by a PING now and then.
             let silent_since = self.spaces.get(id).map_or(0, |space| space.loss.silent_since());
@@ -262,17 +262,17 @@ impl Connection {
         &mut self,
         hooks: impl Presence,
         now: Timestamp,
-        (id, path): (SpaceId, PathKey),
+        TxPlace { space: id, path }: TxPlace,
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) {
         if self.acks_go(hooks, id, path) {
-            self.write_ack(hooks, now, (id, id), writer, frames);
+            self.write_ack(hooks, now, id, id, writer, frames);
         }
         if id.is_data() && self.speaks_multipath() {
             for other in self.spaces.ids().filter(|other| other.is_data() && *other != id) {
                 if self.acks_go(hooks, other, path) {
-                    self.write_ack(hooks, now, (id, other), writer, frames);
+                    self.write_ack(hooks, now, id, other, writer, frames);
                 }
             }
         }
@@ -283,7 +283,8 @@ impl Connection {
         &mut self,
         hooks: impl Presence,
         now: Timestamp,
-        (id, of): (SpaceId, SpaceId),
+        id: SpaceId,
+        of: SpaceId,
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) {
@@ -379,15 +380,15 @@ impl Connection {
     }
 
     /// Writes the frames of path validation. They are never sent again unchanged (RFC 9000 s.13.3).
-    /// `datagram` is the size to which their datagram is padded, if it may have 1,200 bytes.
     fn write_validation(
         &mut self,
         now: Timestamp,
         id: SpaceId,
-        (key, datagram): (PathKey, usize),
+        allowance: Allowance,
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) {
+        let key = allowance.path;
         let challenge = self.paths[key].challenge();
         if self.paths[key].owes_responses() {
             for data in self.paths[key].take_responses() {
@@ -402,7 +403,8 @@ impl Connection {
             && self.write_frame(id, &Frame::PathChallenge(data), writer).is_ok()
         {
             let pause = self.path_pto(self.path().key());
-            let whole = datagram >= MIN_INITIAL_DATAGRAM;
+            // The datagram is padded to its maximum size, up to 1,200 bytes.
+            let whole = allowance.size >= MIN_INITIAL_DATAGRAM;
             self.paths[key].on_challenge_sent(now, pause, whole);
             frames.push(SentFrame::Validation);
         }
@@ -474,7 +476,7 @@ impl Connection {
     fn write_streams(
         &mut self,
         hooks: impl Presence,
-        (id, path): (SpaceId, PathKey),
+        TxPlace { space: id, path }: TxPlace,
         writer: &mut Writer<'_>,
         frames: &mut Vec<SentFrame>,
     ) {

@@ -5,6 +5,7 @@
 use super::super::bounds::PATIENCE;
 use super::super::paths::PathKey;
 use super::super::presence::Presence;
+use super::super::send::Target;
 use super::super::send_plain::PASSED_OVER_BUT_CHOICE;
 use super::super::space::SpaceId;
 use super::super::{Connection, Event, Transmit};
@@ -146,9 +147,9 @@ impl Connection {
         {
             return None;
         }
-        let (id, mtu) = self.plain_room_on(now, key)?;
+        let (place, mtu) = self.plain_room_on(now, key)?;
         let size = usize::from(mtu).min(buffer.len());
-        let transmit = self.write_plain_datagram(now, (id, key), &mut buffer[..size])?;
+        let transmit = self.write_plain_datagram(now, place, &mut buffer[..size])?;
         self.on_data_sent(key);
         Some(transmit)
     }
@@ -187,7 +188,7 @@ impl Connection {
         key: PathKey,
         buffer: &mut [u8],
     ) -> Option<Transmit> {
-        let transmit = self.datagram_on(hooks, now, (key, true), buffer)?;
+        let transmit = self.datagram_on(hooks, now, Target { path: key, shared: true }, buffer)?;
         self.on_data_sent(key);
         Some(transmit)
     }

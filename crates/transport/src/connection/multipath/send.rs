@@ -4,6 +4,7 @@
 use super::super::path::Path;
 use super::super::paths::PathKey;
 use super::super::presence::Presence;
+use super::super::send::{Target, TxPlace};
 use super::super::send_plain::{Room, plain_room};
 use super::super::space::{Space, SpaceId};
 use super::super::{Connection, Transmit};
@@ -19,7 +20,8 @@ impl Connection {
         buffer: &mut [u8],
     ) -> Option<Transmit> {
         if let Some(key) = self.probing_path()
-            && let Some(transmit) = self.datagram_on(hooks, now, (key, false), buffer)
+            && let Some(transmit) =
+                self.datagram_on(hooks, now, Target { path: key, shared: false }, buffer)
         {
             return Some(transmit);
         }
@@ -34,7 +36,9 @@ impl Connection {
             let others = self.paths.iter().filter(|path| self.may_carry(path));
             let key = others.map(Path::key).filter(|key| untried(*key)).min()?;
             tried = Some(key);
-            if let Some(transmit) = self.datagram_on(hooks, now, (key, false), buffer) {
+            if let Some(transmit) =
+                self.datagram_on(hooks, now, Target { path: key, shared: false }, buffer)
+            {
                 return Some(transmit);
             }
         }
@@ -50,16 +54,16 @@ impl Connection {
     pub(in crate::connection) fn plain_room_of_paths(
         &mut self,
         now: Timestamp,
-    ) -> Option<(SpaceId, PathKey, u16)> {
+    ) -> Option<(TxPlace, u16)> {
         if !self.paths_are_plain() {
             return None;
         }
         let (scheduler, last) = (self.config.scheduler, self.multipath.as_ref()?.last);
         let mut after = None;
         while let Some((rank, key)) = scheduler.next(self.candidates(), last, after) {
-            let id = SpaceId::Data(self.paths.get(key)?.id());
-            match self.ask_plain_room(now, (id, key)) {
-                Room::For(mtu) => return Some((id, key, mtu)),
+            let place = TxPlace { space: SpaceId::Data(self.paths.get(key)?.id()), path: key };
+            match self.ask_plain_room(now, place) {
+                Room::For(mtu) => return Some((place, mtu)),
                 Room::Full => after = Some(rank),
                 Room::Unknown => return None,
             }
@@ -72,13 +76,13 @@ impl Connection {
         &mut self,
         now: Timestamp,
         key: PathKey,
-    ) -> Option<(SpaceId, u16)> {
+    ) -> Option<(TxPlace, u16)> {
         if !self.paths_are_plain() {
             return None;
         }
-        let id = SpaceId::Data(self.paths.get(key)?.id());
-        match self.ask_plain_room(now, (id, key)) {
-            Room::For(mtu) => Some((id, mtu)),
+        let place = TxPlace { space: SpaceId::Data(self.paths.get(key)?.id()), path: key };
+        match self.ask_plain_room(now, place) {
+            Room::For(mtu) => Some((place, mtu)),
             Room::Full | Room::Unknown => None,
         }
     }
@@ -90,11 +94,11 @@ impl Connection {
 
     /// Asks a path for room, if neither probes nor acknowledgements are due on it.
     #[inline(always)]
-    fn ask_plain_room(&mut self, now: Timestamp, (id, key): (SpaceId, PathKey)) -> Room {
-        if !self.pending_on(id, key).is_empty() {
+    fn ask_plain_room(&mut self, now: Timestamp, place: TxPlace) -> Room {
+        if !self.pending_on(place).is_empty() {
             return Room::Unknown;
         }
-        plain_room(&mut self.paths[key], now)
+        plain_room(&mut self.paths[place.path], now)
     }
 
     /// True if no two datagrams in a row go on the same path while another has room.

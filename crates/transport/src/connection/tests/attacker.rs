@@ -7,6 +7,7 @@ use super::network::{Faults, Network};
 use super::*;
 use crate::connection::packet_builder::Padding;
 use crate::connection::presence::MayBeAttached;
+use crate::connection::send::{TxPacket, TxPlace};
 use crate::connection::space::SpaceId;
 use crate::operation::{AttachPoint, Call, Decision, Hook, HookContext, HookError, Operation};
 
@@ -208,7 +209,8 @@ impl Connection {
         let (number, key) = (self.spaces.get(id).unwrap().numbers.next(), self.path_of(id).key());
         self.space(id).unwrap().numbers.take(number);
         let pad = if size > 0 { Padding::to(size) } else { Padding::NONE };
-        let open = self.begin_packet(MayBeAttached, (id, number), key, &mut writer, pad);
+        let packet = TxPacket { place: TxPlace { space: id, path: key }, number };
+        let open = self.begin_packet(MayBeAttached, packet, &mut writer, pad);
         let mut packet = open.expect("there is room");
         let (mut room, _) = packet.payload().expect("there is room");
         room.bytes(payload).expect("there is room");

@@ -232,7 +232,7 @@ fn close_after_a_handshake_that_the_peer_confirms_too_early() {
         let confirm = |client: &mut Connection, now| {
             if client.is_connected() && client.spaces.has_crypto(SpaceId::Handshake) {
                 let path = client.path().key();
-                assert!(client.take_payload(now, 0, path, &[0x1e]));
+                assert!(client.pretend_payload(now, 0, path, &[0x1e]));
             }
         };
         network.act = Some((call, Side::Client, Box::new(confirm)));

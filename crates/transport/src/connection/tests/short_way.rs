@@ -1,5 +1,5 @@
-//! Most packets are handled on short ways. These have the same result as the long ways. A
-//! connection uses the long ways if a hook is attached to an operation that the short ways skip.
+//! Most packets take early exits of the routes. The result is the same as on the general routes. A
+//! connection uses the general routes if a hook is attached to an operation that the exits skip.
 
 use super::*;
 use crate::operation::{AttachPoint, Hook, Operation};
@@ -82,7 +82,7 @@ fn fast_path_finds_the_same_frame_errors() {
             now += MS;
             let (path, largest) = (server.path().key(), server.spaces.data().received.largest());
             let number = largest.map_or(0, |(largest, _)| largest + 1);
-            let accepted = server.take_payload(now, number, path, &payload);
+            let accepted = server.pretend_payload(now, number, path, &payload);
             let received = &server.spaces.data().received;
             let state = (received.ranges().clone(), received.deadline(), received.is_due(now));
             let mut events = Vec::new();

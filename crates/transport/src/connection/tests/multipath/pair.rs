@@ -11,7 +11,7 @@ use equic_wire::{Direction, PathId, Side, StreamId};
 use rustls::pki_types::ServerName;
 
 use super::super::byte;
-use crate::connection::presence::MayBeAttached;
+use crate::connection::receive_plain::EARLY_EXITS;
 use crate::connection::*;
 use crate::crypto::testing::configs;
 use crate::stream::ReadOutcome;
@@ -66,8 +66,8 @@ pub(super) struct Pair {
     pub together: usize,
     /// Number of datagrams that `poll_transmit_more` gave.
     pub gathered: usize,
-    /// If set, datagrams are given to the short way first; for each link the number that it took in, and the number that
-    /// was left to the long way.
+    /// If set, counts for each link the datagrams that took the early exit of the route, and those
+    /// that took the general route.
     pub tried: Option<Vec<[usize; 2]>>,
     stuck: u32,
 }
@@ -262,11 +262,10 @@ impl Pair {
             let server = self.server.as_mut().expect("the first packet arrived");
             let end = if packet.to_server { server } else { &mut self.client };
             let datagram = &mut packet.bytes;
-            let taken = end.take_plain_datagram(MayBeAttached, self.now, &arrival, datagram);
-            tried[packet.link][usize::from(!taken)] += 1;
-            if taken {
-                return;
-            }
+            let before = EARLY_EXITS.get();
+            end.handle_datagram(self.now, arrival, datagram);
+            tried[packet.link][usize::from(EARLY_EXITS.get() == before)] += 1;
+            return;
         }
         if !packet.to_server {
             return self.client.handle_datagram(self.now, arrival, &mut packet.bytes);

@@ -261,7 +261,7 @@ fn multipath_fast_path_sends_on_all_paths() {
     }
 }
 
-/// Packets that come on any of several paths are taken in the short way; not where a hook wants to see them.
+/// Packets that arrive on any of several paths take the early exit, unless a hook must see them.
 #[test]
 fn multipath_fast_path_receives_on_all_paths() {
     for (watched, taken) in [(SHORT, true), (LONG, false)] {
