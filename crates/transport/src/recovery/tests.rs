@@ -123,6 +123,12 @@ fn loss_persistent_congestion_as_in_the_rfc() {
         "8 - 1 = 7 seconds do not exceed the duration"
     );
     assert!(!persistent_congestion(&lost, None, ms(1)), "there is no RTT sample yet");
+    let mut silent = lost.clone();
+    silent.last_mut().unwrap().1.ack_eliciting = false;
+    assert!(
+        !persistent_congestion(&silent, first_sample, ms(6 * second)),
+        "the peer need not acknowledge the last packet"
+    );
     let mut gap = lost.clone();
     gap.remove(3);
     assert!(

@@ -210,7 +210,7 @@ impl SendHalf {
     }
 
     /// Resets the stream with an application error code. Returns true if RESET_STREAM must be sent.
-    // RFC 9000 s.11.2 #1
+    // RFC 9000 s.11.2 #1, s.3.3 #2
     pub(super) fn reset(&mut self, code: u64) -> bool {
         if !matches!(self.state, SendState::Send | SendState::DataSent) {
             return false;

@@ -150,6 +150,7 @@ fn param_errors() {
         ("110400000000", Side::Server, id(ParameterId::VERSION_INFORMATION), Value),
         ("11080000000100000000", Side::Client, id(ParameterId::VERSION_INFORMATION), Value),
         ("1108000000016b3343cf", Side::Client, id(ParameterId::VERSION_INFORMATION), Value),
+        ("110c000000010000000100000000", Side::Client, id(ParameterId::VERSION_INFORMATION), Value),
         ("c0000000ff04de1b0480030d40", Side::Client, id(ParameterId::MIN_ACK_DELAY), Value),
         ("3e08c000000100000000", Side::Client, id(ParameterId::INITIAL_MAX_PATH_ID), Value),
         ("3e024001ff", Side::Client, None, Truncated),

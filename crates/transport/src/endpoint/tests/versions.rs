@@ -190,3 +190,39 @@ fn packet_fixed_bit_is_set_until_the_peer_permits_another() {
     }
     assert!(cleared.iter().all(|count| *count > 0), "{cleared:?}");
 }
+
+/// Both Retry packets have the right tag. The client follows the first one.
+// RFC 9000 s.17.2.5.2 #1 #2, s.17.2.5.1 #3
+#[test]
+fn retry_second_one_is_ignored() {
+    let (mut pair, config) = Pair::trusting();
+    let handle = pair.connect(&config);
+    let first = flight(&mut pair, 0, handle).remove(0);
+    let header = LongInvariant::parse(&first).unwrap();
+    let sent = |pair: &mut Pair| {
+        let datagram = flight(pair, 0, handle).pop()?;
+        let packet = Datagram::new(&datagram, ParseOptions::default()).next();
+        let Some(Ok(Packet::Long(long))) = packet else { panic!("{packet:?}") };
+        let LongKind::Initial { token } = long.kind() else { panic!("{long:?}") };
+        Some((long.dcid(), token.to_vec()))
+    };
+    for token in [b"one", b"two"] {
+        let mut packet = vec![0; 200];
+        let mut writer = Writer::new(&mut packet);
+        let (dcid, scid) = (id(header.scid), id(&[token, &token[..], token].concat()));
+        Retry::write_without_tag(&mut writer, V1, dcid, scid, token, 0).unwrap();
+        let tag = retry_tag(tls_version(V1), header.dcid, writer.written());
+        writer.bytes(&tag).unwrap();
+        let (length, now) = (writer.position(), pair.now);
+        let connection = pair.connection(0, handle);
+        connection.handle_datagram(now, from(server_address()), &mut packet[..length]);
+        if token == b"one" {
+            assert_eq!(sent(&mut pair), Some((id(b"oneoneone"), b"one".to_vec())));
+        }
+    }
+    assert_eq!(sent(&mut pair), None, "nothing is sent again");
+    pair.now += Duration::from_secs(5);
+    let now = pair.now;
+    pair.connection(0, handle).handle_timeout(now);
+    assert_eq!(sent(&mut pair), Some((id(b"oneoneone"), b"one".to_vec())));
+}

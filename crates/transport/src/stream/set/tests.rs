@@ -291,8 +291,10 @@ fn stream_violations_of_the_peer() {
 fn stream_ids_of_the_peer_open_all_lower_ones() {
     let (_, mut server) = pair();
     server.on_stream(id(Side::Client, Direction::Bidirectional, 3), 0, &[1], false).unwrap();
-    let opened = std::iter::from_fn(|| server.accept(Direction::Bidirectional));
-    assert_eq!(opened.map(|id| id.index()).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    let opened: Vec<StreamId> =
+        std::iter::from_fn(|| server.accept(Direction::Bidirectional)).collect();
+    assert_eq!(opened.iter().map(|id| id.index()).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    assert!(opened.iter().all(|id| server.write(*id, b"x") == Ok(1)));
 }
 
 /// Frames may arrive in another order, so a limit that is lower than an earlier one has no effect.

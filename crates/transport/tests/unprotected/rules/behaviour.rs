@@ -288,3 +288,25 @@ fn pto_of_a_server_that_may_not_send_does_not_run() {
     case.pass(Duration::from_secs(8));
     assert!(case.victim.stats().probe_timeouts > 0);
 }
+
+// RFC 9221 s.5.4 #1
+#[test]
+fn datagram_frames_wait_for_the_window() {
+    let mut case = Case::new(CONNECTED);
+    let before = case.victim.stats();
+    for number in 0..40 {
+        case.victim.send_datagram(vec![number; 1000]).unwrap();
+    }
+    case.application(0);
+    case.pass(MS * 15);
+    let filled = case.victim.stats();
+    let sent = filled.bytes_sent - before.bytes_sent;
+    assert!((10_000..=14_720).contains(&sent), "{sent}");
+    // With acknowledgements, all of them go.
+    for _ in 0..10 {
+        let ack = case.puppet.ack(Space::OneRtt);
+        case.say(Space::OneRtt, &ack, 0);
+        case.pass(MS * 50);
+    }
+    assert_eq!(case.victim.stats().datagram_frames_sent, 40);
+}
