@@ -84,9 +84,9 @@ fn version_negotiation_packet_of_quinn_is_followed() {
     let crypto = quinn::crypto::rustls::QuicServerConfig::try_from(server_tls(&identity)).unwrap();
     let remote = serve(quinn::ServerConfig::with_crypto(Arc::new(crypto)), Some);
     let versions = vec![KnownVersion::V2, KnownVersion::V1];
-    let transport = TransportConfig { ecn: false, versions, ..TransportConfig::default() };
+    let transport = TransportConfig::default().with_ecn(false).with_versions(versions);
     let tls = Arc::new(client_tls(&identity));
-    let config = ClientConfig { tls, transport: Arc::new(transport) };
+    let config = ClientConfig::new(tls).with_transport(Arc::new(transport));
     let mut driver = connect(&config, remote, 1);
     assert_eq!(driver.connection.version(), KnownVersion::V2);
     driver.run(|connection| connection.is_connected());

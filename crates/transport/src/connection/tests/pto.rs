@@ -198,7 +198,7 @@ fn pto_determines_how_long_early_keys_are_kept() {
         visit(&client, &server);
         let mut network = Network::between(1, Faults::none(), &client, server);
         let id = network.client.open(Direction::Unidirectional).unwrap();
-        network.client.write(id, &[7; 100]).unwrap();
+        network.client.streams().write(id, &[7; 100]).unwrap();
         network.run_until(LIMIT, |_, server| server.keys.has_early());
         let now = network.now();
         let server = network.server_mut();

@@ -103,7 +103,7 @@ fn early_data_is_not_sent_by_a_client_that_hopes_for_another_version() {
         let id = connection.open(Direction::Unidirectional);
         assert_eq!(id.is_some(), early);
         if let Some(id) = id {
-            connection.write(id, &[1; 100]).unwrap();
+            connection.streams().write(id, &[1; 100]).unwrap();
         }
         let first = flight(&mut pair, 0, handle);
         let zero_rtt = |datagram: &Vec<u8>| {

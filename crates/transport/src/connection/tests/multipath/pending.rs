@@ -10,7 +10,7 @@ use equic_wire::{ConnectionId, Direction, ResetToken, Side, StreamId};
 use super::*;
 use crate::connection::space::{PathFrame, SentFrame};
 use crate::received::AckPolicy;
-use crate::stream::Control;
+use crate::stream::{Control, ReadOutcome};
 
 /// Receive window of each stream, and of the connection at the end that sends the frame.
 const WINDOW: u64 = 64 << 10;
@@ -56,7 +56,7 @@ fn row(name: &str) -> Result<(On, Side, Cause), &'static str> {
         "PATH_ACK" => (On::Paths, Client, |_, _| {}),
         "RESET_STREAM" => (On::Both, Client, |end, _| {
             let id = end.open(Direction::Unidirectional).unwrap();
-            end.write(id, &[1; 100]).unwrap();
+            end.streams().write(id, &[1; 100]).unwrap();
             end.streams().reset(id, 7).unwrap();
         }),
         "STOP_SENDING" => (On::Both, Client, |end, _| {
@@ -138,7 +138,7 @@ fn retire_id(end: &mut Connection, path: PathId) {
 fn read_all(end: &mut Connection) {
     let mut buffer = vec![0; 1 << 20];
     while let Some(id) = end.accept(Direction::Unidirectional) {
-        while let Ok(ReadOutcome::Bytes(_)) = end.read(id, &mut buffer) {}
+        while let Ok(ReadOutcome::Bytes(_)) = end.streams().read(id, &mut buffer) {}
     }
 }
 
@@ -168,7 +168,7 @@ fn prepared(paths: bool, sender: Side) -> Pair {
             let id = end.open(Direction::Unidirectional).unwrap();
             let bytes =
                 [2 * WINDOW as usize, 40_000, 1000][usize::from(!sends) + usize::from(stream > 0)];
-            end.write(id, &vec![7; bytes]).unwrap();
+            end.streams().write(id, &vec![7; bytes]).unwrap();
             if stream > 0 {
                 end.streams().finish(id).unwrap();
             }
@@ -203,7 +203,7 @@ fn leaves(name: &'static str, paths: bool, sender: Side, cause: Cause) -> bool {
     let now = pair.now;
     let end = end_of(&mut pair, sender);
     let id = end.open(Direction::Unidirectional).unwrap();
-    end.write(id, &vec![8; WINDOW as usize]).unwrap();
+    end.streams().write(id, &vec![8; WINDOW as usize]).unwrap();
     cause(end, now);
     for _ in 0..DATAGRAMS {
         pair.transmit_one(sender);
