@@ -77,7 +77,7 @@ fn cid_random_ids_have_nothing_in_common() {
     let mut rng: rand::rngs::StdRng = rand::SeedableRng::seed_from_u64(1);
     let ids: Vec<ConnectionId> =
         (0..10_000).map(|_| RandomIds::new(8).generate(&mut rng)).collect();
-    let distinct: std::collections::HashSet<&[u8]> =
+    let distinct: std::collections::BTreeSet<&[u8]> =
         ids.iter().map(ConnectionId::as_bytes).collect();
     assert_eq!(distinct.len(), ids.len());
     // No bit says anything about an ID, and no bit is that of the ID before it.
