@@ -145,7 +145,7 @@ section! { QUIC, "quic", "`[flow.quic]`" {
     "initial_window": Size, "RFC 9002 s.7.2", "initial congestion window";
     "mtu": bytes(1_200, 65_527), "largest that fits every link", "UDP payload of the largest packets";
     "mtu_discovery": Boolean, "false", "if `true`, the connection starts with packets of 1,200 bytes and searches for a larger size, up to `mtu`";
-    "window": Size, "by the network, 1 to 128 MiB", "maximum amount of data that flow control permits in flight; also the maximum amount that waits to be sent";
+    "window": Size, "fits the network, 1 to 128 MiB", "maximum amount of data that flow control permits in flight; also the maximum amount that waits to be sent";
     "ecn": Boolean, "true", "if `true`, packets are ECN-capable";
     "ack_frequency": Boolean, "true", "if `true`, the receiver acknowledges less often when the window is large";
     "idle_timeout": Time, "30 s", "time without a packet after which a connection fails; 0 s: never";
@@ -168,7 +168,7 @@ section! { TCP, "tcp", "`[flow.tcp]`" {
     "tail_loss_probe": Boolean, "true", "if `true`, the sender sends a probe when the end of a transfer may be lost";
     "min_rto": Time, "200 ms", "minimum time that the retransmission timeout adds to the round-trip time";
     "delayed_ack": Time, "40 ms", "maximum delay of an acknowledgement";
-    "window": Size, "by the network, 1 to 128 MiB", "maximum receive window, and maximum amount of unacknowledged data";
+    "window": Size, "fits the network, 1 to 128 MiB", "maximum receive window, and maximum amount of unacknowledged data";
     "fast_open": Boolean, "false", "if `true`, the SYN carries data, with a cookie from an earlier connection (RFC 7413)";
     "tls": Table("tls"), "no TLS", "options of TLS over the TCP connection";
 }}
