@@ -118,7 +118,7 @@ impl Gateway {
         if let Some(original) = self.original() {
             original
                 .bring(self.control().maps(), frame)
-                .map_err(|error| Error::system("reading the gateway that was copied", error))?;
+                .map_err(|error| Error::system("reading the maps of the gateway", error))?;
         }
         let context = libbpf_sys::xdp_md {
             data_end: frame.len() as u32,

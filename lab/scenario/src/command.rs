@@ -61,7 +61,7 @@ pub struct Run {
     /// Quantity that --plot draws over time
     #[arg(long, value_name = "VALUE", value_enum, default_value_t = Plotted::Goodput, requires = "plot")]
     pub plot_of: Plotted,
-    /// Port to show in plots of queues, or link whose two ports to show; may be given several times
+    /// Port to show in plots of queues. A link means both of its ports. May be given several times
     /// [default: the 8 busiest ports]
     #[arg(long, value_name = "PORT")]
     pub plot_port: Vec<String>,

@@ -67,8 +67,8 @@ pub(crate) struct StapleArgs {
 }
 
 /// Compares a log, or a copy of one, with the last known head, and lists the new entries by author.
-/// The exit code is 1 if entries were removed or replaced, or if a bundle carries a proof of
-/// another tree than the log's.
+/// The exit code is 1 if entries were removed or replaced, or if the proof in a bundle
+/// does not belong to this log.
 #[derive(clap::Args)]
 pub(crate) struct MonitorArgs {
     /// Folder of the log

@@ -6,7 +6,7 @@
 //! * `ban.rs`: `[ban]`; `listfile.rs`: list files with one address or prefix per line;
 //! * `overrides.rs`: `[[service.override]]`;
 //! * `types.rs`: listeners, prefixes, modes and policies, and their text forms;
-//! * `settings.rs`: the table of a service's settings, from which everything else about them comes;
+//! * `settings.rs`: the table of a service's settings. All other code uses this table;
 //!   `value.rs`: their types, ranges and values, and their places in the XDP program's structures;
 //!   `keys.rs`: `set KEY=VALUE`; `option.rs`: `-o KEY=VALUE`;
 //! * `problem.rs`: errors. They name line, key and expected value, and report all problems at once.

@@ -194,7 +194,7 @@ fn binding(
     mut with: Vec<OwnedFd>,
     link: OwnedFd,
 ) -> Result<GatewayBinding> {
-    let failed = |error| Error::system("mapping the memory that the gateway sent", error);
+    let failed = |error| Error::system("mapping the memory from the gateway", error);
     let ring = with.split_off(with.len().min(DESCRIPTORS));
     let ring = ring_of(path, ring)?;
     let Ok([ledger, control, services, overrides, acl4, acl6]) =

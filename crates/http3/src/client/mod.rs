@@ -223,9 +223,9 @@ impl Client {
         Ok(Self { endpoint, config, quic, kept: Arc::default(), paths })
     }
 
-    /// Sets the local addresses from which connections have additional paths (RFC 10069). Open and
-    /// future connections open and close paths accordingly, if [`ClientConfig::max_paths`] and the
-    /// server permit it. A path that cannot be opened is tried again later. If the address of the
+    /// Sets the local addresses from which connections have additional paths (RFC 10069). All
+    /// connections, also those that exist already, then open and close paths accordingly, if
+    /// [`ClientConfig::max_paths`] and the server permit it. A path that cannot be opened is tried again later. If the address of the
     /// first path disappears, the path is closed once there is another one. It is opened again when
     /// its address is back.
     pub fn set_paths(&self, addresses: PathAddresses) {

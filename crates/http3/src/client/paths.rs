@@ -58,7 +58,7 @@ impl Paths {
         self.addresses.send_replace(addresses);
     }
 
-    /// Binds a socket to an address, unless there is one already.
+    /// Binds a socket to an address. Does nothing if the client already has a socket at this address.
     ///
     /// # Errors
     /// Returns the system's error if the address cannot be bound.

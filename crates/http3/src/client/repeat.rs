@@ -25,11 +25,14 @@ pub(super) type Kept = Arc<Mutex<Option<Connection>>>;
 impl Client {
     /// Sends a GET request for a URL, on the kept connection if it still takes requests.
     ///
-    /// A request that the server did not process is sent again on a new connection. This applies to
-    /// a request that the server rejected (RFC 9114 s.4.1.1), that its GOAWAY covers (s.5.2), or
-    /// that was in rejected early data (RFC 8470 s.3). It also applies if the server closed the
-    /// kept connection before the response (RFC 9110 s.9.2.2). Requests that wait at the same time
-    /// share the new connection.
+    /// The client sends a request again, on a new connection, in these cases:
+    ///
+    /// * The server rejected the request (RFC 9114 s.4.1.1).
+    /// * The server's GOAWAY covers the request (RFC 9114 s.5.2).
+    /// * The request was in rejected early data (RFC 8470 s.3).
+    /// * The server closed the kept connection before its response (RFC 9110 s.9.2.2).
+    ///
+    /// Requests that wait at the same time share the new connection.
     ///
     /// # Errors
     /// The errors of [`connect`](Self::connect) and [`Connection::get`]. Returns

@@ -170,8 +170,8 @@ impl Pages {
 }
 
 impl Stock {
-    /// Takes pages from the pool: as many as this connection last had in use at the same time, but
-    /// at least one and at most [`BATCH`]. When many connections take turns, a connection often
+    /// Takes pages from the pool. Their number is the largest number of pages that this connection
+    /// recently used at the same time, but at least 1 and at most [`BATCH`]. When many connections take turns, a connection often
     /// receives the same amount of data as the last time.
     #[cold]
     fn fetch(&mut self, pool: &PagePool) {

@@ -209,7 +209,8 @@ pub fn compare(old: &Summary, new: &Summary, renamed: Option<&Renamed>, rule: Ru
     let mut notes = Vec::new();
     if !same_run && !same_machine {
         notes.push(
-            "the results may come from different machines, so differences may be those of the machines".to_owned(),
+            "the results may come from different machines, so the machines may cause differences"
+                .to_owned(),
         );
     } else if !paired {
         notes.push(

@@ -113,7 +113,8 @@ pub struct Row {
     /// The pair of TCP that `to_tcp` compares with, as `client>server`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<String>,
-    /// Comparison with eQUIC. `None` if this implementation or eQUIC was not measured with itself.
+    /// Comparison with eQUIC. `None` unless this implementation was measured as client
+    /// and server at once, and eQUIC too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<Beside>,
     /// The two modes of the figures, if they have two.

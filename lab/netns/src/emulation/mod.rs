@@ -114,8 +114,8 @@ impl Emulation {
         numbered(connections).len().max(2)
     }
 
-    /// Assigns a host of the lab, with its interfaces, to each node at an end of `connections`.
-    /// Each connection is given as the client's node and the server's node. `run` is the network
+    /// Assigns a host of the lab, with its interfaces, to each client and server node.
+    /// An entry of `connections` is the node of a client and the node of its server. `run` is the network
     /// without agents.
     ///
     /// # Errors

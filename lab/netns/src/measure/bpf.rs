@@ -14,7 +14,8 @@ pub struct BpfStatistics {
     _on: OwnedFd,
 }
 
-/// Runs of one BPF program since it was loaded. Only runs while the statistics were enabled count.
+/// Runs of one BPF program since it was loaded. The kernel counts runs only while its BPF
+/// statistics are enabled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BpfRuns {
     /// Number of runs.

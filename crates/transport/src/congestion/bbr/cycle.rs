@@ -51,8 +51,8 @@ pub(super) struct Cycle {
     probe_rtt_round_done: bool,
 }
 
-/// The phase of the probing cycle in which the packets were sent that are acknowledged now
-/// (s.5.3.3.6).
+/// The phase of the probing cycle in which the connection sent the packets of the current
+/// acknowledgement (s.5.3.3.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AckPhase {
     Init,

@@ -334,7 +334,7 @@ pub(super) enum ClaimVerdict {
 }
 
 impl ClaimVerdict {
-    /// Returns the verdict on a change in the paper, given the measured change.
+    /// Compares a change that the paper reports with the measured change.
     pub(super) fn of(paper: f64, ours: &Estimate) -> ClaimVerdict {
         let Some(Interval { low, high }) = ours.interval else { return ClaimVerdict::TooFew };
         // If the paper reports a decrease, negates all values, so that the rest only compares

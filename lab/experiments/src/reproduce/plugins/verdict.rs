@@ -161,8 +161,8 @@ fn medians(all: &[Requests], one: TimerName, other: TimerName) -> [Vec<f64>; 2] 
     [one, other].map(|timer| all.iter().filter_map(|path| path.median(timer)).collect())
 }
 
-/// Returns the verdict on whether the second timer is faster than the first. It is derived from the
-/// number of paths on which it is faster by at least a millisecond.
+/// Returns the verdict on whether the second timer is faster than the first. The verdict depends on
+/// the number of paths on which the second timer is faster by at least a millisecond.
 fn judge(slower: &[f64], faster: &[f64]) -> &'static str {
     let count = slower.iter().zip(faster).filter(|(slow, fast)| **fast + 1.0 <= **slow).count();
     match count {
