@@ -15,7 +15,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test test-fresh lint fmt root header clean bench-gateway bench-wire bench-reading \
-	bench-operations test-kernels soak setup-examples setup-fresh examples test-examples reproduce-gateway \
+	bench-operations test-kernels soak setup-examples setup-fresh examples lint-examples test-examples reproduce-gateway \
 	reproduce-gateway-quick
 
 # `make help` prints the texts after `##`, and `make help-lab` prints those after `#lab`.
@@ -118,6 +118,9 @@ interop-multipath: setup #lab test multipath QUIC between eQUIC and noq, each as
 
 interop-quick: setup-examples #lab test eQUIC with quinn, quic-go, aioquic, noq and picoquic; part of `make test`
 	@scripts/interop.sh quick
+
+lint-examples: setup-examples #lab run clippy on the servers of `make examples` (`make test` does not, because it takes minutes)
+	@scripts/examples.sh lint
 
 test-examples: root setup-examples build ## test the servers of `make examples` with real clients
 	@scripts/examples.sh test
