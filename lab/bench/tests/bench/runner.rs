@@ -161,7 +161,7 @@ fn runner_doubts_a_clock_if_the_client_process_took_longer() {
     let hasty = measured(probed("hastens")).figures;
     let doubt = hasty.clock_doubt.unwrap_or_else(|| panic!("it is believed"));
     assert!(
-        doubt.starts_with("the client reports 10.0 ms, but the client process took "),
+        doubt.starts_with("the client reports 10.0 ms, but the client process ran for "),
         "{doubt}"
     );
     // Without a probe, the start-up time of the client is unknown, so its clock is not doubted.
