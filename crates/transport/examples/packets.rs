@@ -6,8 +6,8 @@
 //! offload. After the handshake, all work of the sender is called from [`send_turn`] and all work
 //! of the receiver from [`receive_turn`]. Valgrind counts what runs inside one of these functions.
 //!
-//!     cargo run --release -p equic-transport --features null-crypto --example packets -- [--null] [--bytes N]
-//!         [--max-paths N] [--paths N] [--in-turn]
+//!     cargo run --release -p equic-transport --features null-crypto --example packets -- \
+//!         [--null] [--bytes N] [--max-paths N] [--paths N] [--in-turn]
 //!
 //! * `--null`: packets have a checksum in place of packet protection.
 //! * `--max-paths`: the number of paths that both ends permit (RFC 10069).

@@ -98,8 +98,8 @@ fn early_data_and_retry() {
     let (client, server) = early_configs();
     visit(&client, &server);
     let mut network = Network::between(1, Faults::none(), &client, server);
-    // The stored limits are those of another server. After a Retry with a new ID, the client treats
-    // the server as the first one.
+    // After a Retry, the server's transport parameters have other connection IDs. The limits that
+    // were remembered for 0-RTT still apply.
     with_retry(&mut network, true);
     echo(&mut network, 5000);
     network.connect();

@@ -1,4 +1,4 @@
-//! Tests of the acknowledgement frequency, of keep-alive, and of skipped packet numbers.
+//! Tests of the acknowledgment frequency, of keep-alive, and of skipped packet numbers.
 
 use equic_wire::frame::{AckFrequency, Frame};
 
@@ -7,7 +7,7 @@ use super::network::{Faults, Network};
 use super::*;
 use crate::received::AckPolicy;
 
-/// Uploads 4 MB over 100 Mb/s. Returns the number of the server's acknowledgements, and the time
+/// Uploads 4 MB over 100 Mb/s. Returns the number of the server's acknowledgments, and the time
 /// that it took.
 fn upload(ask: bool) -> (u64, Duration) {
     let faults = Faults { rate: Some(100_000_000 / 8), ..Faults::none() };
@@ -49,7 +49,7 @@ fn ack_frequency_requests_that_are_lost_are_sent_again_and_old_ones_ignored() {
     network.connect();
     echo(&mut network, 2_000_000);
     assert_ne!(network.client.acks.asked(), AckPolicy::default());
-    // The server applies the last request of the client. It may arrive after the data.
+    // Wait until the server applies the client's last request, which may arrive after the data.
     network.run_until(Duration::from_secs(10), |client, server| {
         server.acks.policy() == client.acks.asked()
     });
@@ -105,7 +105,7 @@ fn ack_immediate_is_sent_at_once() {
     assert_eq!(
         attacker.victim().stats().acks_sent,
         before,
-        "one packet may wait for its acknowledgement"
+        "one packet may wait for its acknowledgment"
     );
     attacker.send(&[Frame::Ping, Frame::ImmediateAck, Frame::ImmediateAck]);
     assert_eq!(attacker.victim().stats().acks_sent, before + 1);

@@ -77,8 +77,8 @@ fn in_place_decryption_into_the_stream_buffer() {
     for datagram in &datagrams {
         ends.deliver(datagram);
     }
-    // A page holds nearly three datagrams, and the third one is copied. The first two announce
-    // where data is expected.
+    // A page holds nearly three datagrams, and the third one is copied. From the first two
+    // datagrams, the receiver predicts the form of the next one.
     let placed = (ends.placed() - before) as usize;
     assert!(placed * 10 > datagrams.len() * 5, "{placed} of {}", datagrams.len());
     let mut read = Vec::new();
@@ -129,7 +129,7 @@ fn in_place_decryption_leaves_waiting_data_unchanged() {
                     read_some(&mut ends.server, &mut rng, &mut taken, &streams, &mut read);
                 }
             }
-            // The client receives the acknowledgements.
+            // The client receives the acknowledgments.
             let mut buffer = vec![0; 2_000];
             ends.now += Duration::from_millis(30);
             ends.server.handle_timeout(ends.now);

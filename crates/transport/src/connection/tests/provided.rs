@@ -61,8 +61,8 @@ fn attach(connection: &mut Connection, hook: Box<Sums>) -> HookId {
     connection.attach(hook, &[AttachPoint::observe(Operation::AckPolicy)]).unwrap()
 }
 
-/// Calls an operation with these inputs, from a hook that gets a message. Returns the answer and
-/// the budget used.
+/// Calls an operation from a hook that gets a message. Returns the part of the budget that was
+/// used, or `None` if the call failed, and the output.
 fn asks(connection: &mut Connection, name: &'static str, budget: u64) -> (Option<u64>, u64) {
     let answer = Arc::new(Mutex::new((None, 0)));
     let told = answer.clone();

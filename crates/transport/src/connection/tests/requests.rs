@@ -215,8 +215,8 @@ fn hook_sees_whether_the_application_waits() {
     assert_eq!(*seen.lock().unwrap(), [0, 1, 0, 1]);
 }
 
-/// Returns the time until the server has stream data that the client wrote at once, after its hook
-/// called `ask`.
+/// Writes stream data on the client directly after its hook called `ask`. Returns the network, and
+/// the time until the server has the data.
 fn arrival(ask: impl FnMut(&mut HookContext<'_>, &[u8]) + Send + 'static) -> (Network, Duration) {
     let mut network = Network::new(1, Faults::none());
     network.connect();
