@@ -86,7 +86,7 @@ impl Cycle {
         }
     }
 
-    /// Returns a random number (xorshift64). It is random enough to keep flows from synchronising.
+    /// Returns a random number (xorshift64). It is random enough to keep flows from synchronizing.
     fn chance(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

@@ -91,7 +91,7 @@ pub(crate) struct Bbr {
 
 impl Bbr {
     /// Creates a controller in the state Startup, for datagrams of this size in bytes. `seed`
-    /// randomises the times of the probes.
+    /// randomizes the times of the probes.
     pub(crate) fn new(datagram: u16, seed: u64) -> Bbr {
         let window = initial_window(datagram);
         Bbr {
