@@ -170,7 +170,7 @@ struct Pair {
     down: Batch,
 }
 
-/// Runs the sender's part of a turn: receives acknowledgments, writes data of the application, and
+/// Runs the sender's part of a turn: receives acknowledgements, writes data of the application, and
 /// sends datagrams.
 #[inline(never)]
 fn send_turn(pair: &mut Pair, id: StreamId, data: &[u8]) -> Outcome<usize> {
@@ -183,7 +183,7 @@ fn send_turn(pair: &mut Pair, id: StreamId, data: &[u8]) -> Outcome<usize> {
 }
 
 /// Runs the receiver's part of a turn: receives datagrams, reads data for the application, and
-/// sends acknowledgments.
+/// sends acknowledgements.
 #[inline(never)]
 fn receive_turn(pair: &mut Pair, id: &mut Option<StreamId>, buffer: &mut [u8]) -> Outcome<usize> {
     pair.server.take(pair.now, pair.client.address, &mut pair.up)?;

@@ -57,7 +57,7 @@ pub struct AckSample<'a> {
     /// Time at which the largest newly acknowledged packet was sent, which is the one with the
     /// highest number.
     pub largest_sent: Timestamp,
-    /// Bytes in flight before the acknowledgment.
+    /// Bytes in flight before the acknowledgement.
     pub in_flight: u64,
     /// True if the congestion window was not full when the packets were sent. The window must then
     /// not grow (RFC 9002 s.7.8).

@@ -389,7 +389,7 @@ impl Bbr {
     }
 }
 
-/// Returns the bandwidth in bytes per second that an acknowledgment shows, or 0 if it provides no
+/// Returns the bandwidth in bytes per second that an acknowledgement shows, or 0 if it provides no
 /// sample.
 fn bandwidth(sample: &AckSample<'_>) -> f64 {
     sample.rate.and_then(|rate| rate.rate).map_or(0.0, super::Rate::as_bytes_per_second)

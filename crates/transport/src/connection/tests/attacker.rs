@@ -127,7 +127,7 @@ impl Attacker {
         }
     }
 
-    /// Sends what an honest peer would send now: acknowledgments.
+    /// Sends what an honest peer would send now: acknowledgements.
     pub(super) fn be_honest(&mut self) {
         // Advance the time, so that pacing permits packets.
         self.wait(Duration::from_millis(5));
@@ -221,7 +221,7 @@ impl Connection {
         packet.protect(&mut self.keys).expect("there are keys");
         let length = packet.size();
         buffer.truncate(length);
-        // Records the packet as sent, so that its acknowledgment is valid.
+        // Records the packet as sent, so that its acknowledgement is valid.
         let now = self.now;
         self.space(id).unwrap().loss.on_packet_sent(
             number,

@@ -117,7 +117,7 @@ fn cwnd_of_a_hook_is_two_datagrams_at_least() {
     assert_eq!(network.client.path().window(), window);
 }
 
-/// The frequency of acknowledgments that an end requests follows from the effective window.
+/// The frequency of acknowledgements that an end requests follows from the effective window.
 #[test]
 fn ack_frequency_follows_the_window_in_force() {
     let (mut network, _) = with_hook(4, Operation::CongestionWindow, 1 << 30);
@@ -128,7 +128,7 @@ fn ack_frequency_follows_the_window_in_force() {
     assert_eq!(network.client.acks.asked().ack_eliciting_threshold, 1);
 }
 
-/// An acknowledgment is at most a second later than usual. Probe timeouts wait for the same time,
+/// An acknowledgement is at most a second later than usual. Probe timeouts wait for the same time,
 /// and the loss of a packet or two must not end in the idle timeout.
 #[test]
 fn ack_frequency_delay_is_bounded() {
@@ -212,7 +212,7 @@ fn hook_on_an_inactive_path_does_not_stop_others() {
     }
 }
 
-/// The peer never waits longer for an acknowledgment than the max_ack_delay that was declared to
+/// The peer never waits longer for an acknowledgement than the max_ack_delay that was declared to
 /// it (RFC 9000 s.13.2.1).
 #[test]
 fn ack_delay_of_a_hook_is_bounded() {

@@ -255,7 +255,7 @@ fn close_after_a_handshake_that_the_peer_confirms_too_early() {
 }
 
 /// RFC 9000 s.10.2, RFC 9001 s.6.5: a probe timeout includes the time for which the peer may delay
-/// acknowledgments. If a peer declares a long delay, this end must not keep its ended connections
+/// acknowledgements. If a peer declares a long delay, this end must not keep its ended connections
 /// for that long.
 #[test]
 fn close_counts_a_second_of_the_peers_delay_at_most() {

@@ -60,7 +60,7 @@ fn ecn_is_validated_again_after_a_migration() {
         echo(&mut network, 100_000);
         network.pass(Duration::from_secs(4));
         echo(&mut network, 100_000);
-        // If an acknowledgment covers packets of both paths, the validation of ECN on the new path
+        // If an acknowledgement covers packets of both paths, the validation of ECN on the new path
         // may stay undecided. No packet is marked in this case.
         let ends = [&network.client, network.server()];
         assert_eq!(ends.map(|end| end.path().ecn().marks()), [marks; 2], "{:?}", states(&network));

@@ -1,4 +1,4 @@
-//! Tests of the acknowledgment frequency, of keep-alive, and of skipped packet numbers.
+//! Tests of the acknowledgement frequency, of keep-alive, and of skipped packet numbers.
 
 use equic_wire::frame::{AckFrequency, Frame};
 
@@ -7,7 +7,7 @@ use super::network::{Faults, Network};
 use super::*;
 use crate::received::AckPolicy;
 
-/// Uploads 4 MB over 100 Mb/s. Returns the number of the server's acknowledgments, and the time
+/// Uploads 4 MB over 100 Mb/s. Returns the number of the server's acknowledgements, and the time
 /// that it took.
 fn upload(ask: bool) -> (u64, Duration) {
     let faults = Faults { rate: Some(100_000_000 / 8), ..Faults::none() };
@@ -105,7 +105,7 @@ fn ack_immediate_is_sent_at_once() {
     assert_eq!(
         attacker.victim().stats().acks_sent,
         before,
-        "one packet may wait for its acknowledgment"
+        "one packet may wait for its acknowledgement"
     );
     attacker.send(&[Frame::Ping, Frame::ImmediateAck, Frame::ImmediateAck]);
     assert_eq!(attacker.victim().stats().acks_sent, before + 1);

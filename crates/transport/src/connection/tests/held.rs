@@ -18,7 +18,7 @@ fn ack_is_sent_while_data_waits_for_its_turn() {
     network.wait(100 * MS);
     assert!(network.server_mut().driver().is_held_back());
     assert_eq!(network.server().path().in_flight(), 0);
-    assert_eq!(network.client.path().in_flight(), 0, "bytes in flight after all acknowledgments");
+    assert_eq!(network.client.path().in_flight(), 0, "bytes in flight after all acknowledgements");
     assert_eq!(network.client.stats().packets_lost, 0);
     assert!(network.client.accept(Direction::Unidirectional).is_none());
     let mut buffer = [0; 10_000];

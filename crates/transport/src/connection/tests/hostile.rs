@@ -222,7 +222,7 @@ fn memory_floods_of_path_challenges_pings_and_requests() {
 }
 
 /// A peer that acknowledges nothing must not cause unbounded records of sent packets. Packets with
-/// only ACK frames need no acknowledgment. Other contents are retransmitted instead of stored.
+/// only ACK frames need no acknowledgement. Other contents are retransmitted instead of stored.
 #[test]
 fn ack_that_never_comes_is_bounded() {
     let mut attacker = Attacker::new(1);

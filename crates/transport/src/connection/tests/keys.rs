@@ -103,7 +103,7 @@ fn key_update_by_either_end() {
         echo(&mut network, 1_000_000);
         let asked = *asked.lock().unwrap();
         let other = usize::from(limited_end == Side::Client);
-        // The hook is not called if there is no time to wait for the acknowledgment of the last
+        // The hook is not called if there is no time to wait for the acknowledgement of the last
         // update.
         assert!(asked[1 - other] > 0 && asked[other] == 0, "{limited_end:?}: {asked:?}");
         assert!(network.client.key_updates() > 3);

@@ -215,7 +215,7 @@ fn migration_by_packets_without_keys_makes_no_paths() {
 /// Returns a server, the address of a stranger, and the current time. The server has received two
 /// packets, of which the first came late and from the stranger's address. That address is a path to
 /// which the server does not migrate. The server has a PATH_RESPONSE to send there, and an
-/// acknowledgment to send to the home address.
+/// acknowledgement to send to the home address.
 fn with_an_answer_to_a_stranger() -> (Connection, SocketAddr, Timestamp) {
     let mut network = Network::new(7, Faults::none());
     network.connect();

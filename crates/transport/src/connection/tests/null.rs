@@ -164,7 +164,7 @@ fn null_crypto_is_not_used_with_tls_versions() {
 }
 
 /// Datagrams that are requested together must be the same, byte for byte, as those requested one by
-/// one. Acknowledgments, losses, window updates and key updates may happen at any moment. The same
+/// one. Acknowledgements, losses, window updates and key updates may happen at any moment. The same
 /// holds if both ends use the general routes.
 #[test]
 fn null_crypto_batches_equal_single_datagrams() {

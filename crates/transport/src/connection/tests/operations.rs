@@ -357,10 +357,10 @@ fn frame_of_an_unknown_type_is_a_violation() {
 
 #[test]
 fn hook_replaces_operations() {
-    // The policy delays acknowledgments for a hundred packets or 20 ms. The sender continues to
+    // The policy delays acknowledgements for a hundred packets or 20 ms. The sender continues to
     // send.
     let acks = |policy: Option<&'static [u64]>| {
-        // Packets arrive one by one, and the sender does not request fewer acknowledgments.
+        // Packets arrive one by one, and the sender does not request fewer acknowledgements.
         let faults = Faults { rate: Some(10_000_000 / 8), ..Faults::none() };
         let mut network = Network::with(6, faults, |config| config.ack_frequency = false);
         let calls = Calls::default();

@@ -129,7 +129,7 @@ fn in_place_decryption_leaves_waiting_data_unchanged() {
                     read_some(&mut ends.server, &mut rng, &mut taken, &streams, &mut read);
                 }
             }
-            // The client receives the acknowledgments.
+            // The client receives the acknowledgements.
             let mut buffer = vec![0; 2_000];
             ends.now += Duration::from_millis(30);
             ends.server.handle_timeout(ends.now);

@@ -163,7 +163,7 @@ fn pto_determines_the_pause_between_key_updates() {
                 assert!(end.update_keys());
                 end.ping();
                 deliver(end, other, now);
-                // The first acknowledgment of a packet with the new keys confirms them.
+                // The first acknowledgement of a packet with the new keys confirms them.
                 other.ping();
                 end.ping();
                 deliver(end, other, now);

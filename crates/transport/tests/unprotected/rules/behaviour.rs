@@ -10,7 +10,7 @@ use crate::unprotected::puppet::Space;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A packet that elicits an acknowledgment gets one within the delay. Other packets get none.
+/// A packet that elicits an acknowledgement gets one within the delay. Other packets get none.
 // RFC 9000 s.13.2.1 #6
 #[test]
 fn ack_of_one_packet_is_sent_once_and_in_time() {
@@ -302,7 +302,7 @@ fn datagram_frames_wait_for_the_window() {
     let filled = case.victim.stats();
     let sent = filled.bytes_sent - before.bytes_sent;
     assert!((10_000..=14_720).contains(&sent), "{sent}");
-    // After acknowledgments, the victim sends all DATAGRAM frames.
+    // After acknowledgements, the victim sends all DATAGRAM frames.
     for _ in 0..10 {
         let ack = case.puppet.ack(Space::OneRtt);
         case.say(Space::OneRtt, &ack, 0);

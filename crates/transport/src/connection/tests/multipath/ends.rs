@@ -39,7 +39,7 @@ fn multipath_path_is_closed_by_either_end_with_data_in_flight() {
         for events in &pair.events {
             assert_eq!(closed(events), [(id, ASKED)]);
         }
-        // Most packets in flight arrived, and their acknowledgments arrived on the other path.
+        // Most packets in flight arrived, and their acknowledgements arrived on the other path.
         for end in pair.ends() {
             assert_eq!(ids(end), [1 - id], "{}", pair.describe());
             assert!(end.stats().packets_lost < 10, "{}", pair.describe());

@@ -84,7 +84,7 @@ fn multipath_data_on_two_paths() {
         assert!(packets(end, 0) > 100 && packets(end, 1) > 100, "{}", pair.describe());
         let paths: Vec<PathInfo> = end.paths().collect();
         assert!(paths.iter().all(|path| path.validated && path.status == PathStatus::Available));
-        // Each path has its own round-trip time, and acknowledgments were sent on the path of the
+        // Each path has its own round-trip time, and acknowledgements were sent on the path of the
         // packets.
         assert!((40..50).contains(&paths[0].stats.min_rtt.as_millis()), "{paths:?}");
         assert!((60..70).contains(&paths[1].stats.min_rtt.as_millis()), "{paths:?}");
@@ -278,8 +278,8 @@ fn multipath_hook_schedules_and_starves_nobody() {
             (named == 99, (named == 99).into(), named == u64::MAX)
         );
         // Packets that arrive at the same time are acknowledged together, so there is one
-        // acknowledgment for each round trip of the data.
-        assert!(sent[0] > 1, "no acknowledgments were sent on path 0: {sent:?}");
+        // acknowledgement for each round trip of the data.
+        assert!(sent[0] > 1, "no acknowledgements were sent on path 0: {sent:?}");
         pair.down[1] = true;
         let start = pair.now;
         pair.exchange(100_000, |_, _| {});
@@ -288,7 +288,7 @@ fn multipath_hook_schedules_and_starves_nobody() {
 }
 
 /// RFC 10069 s.5.4: the round-trip time consists of the delay of the packets on their path and that
-/// of the acknowledgments on theirs.
+/// of the acknowledgements on theirs.
 #[test]
 fn multipath_hook_moves_acknowledgements_to_another_path() {
     let mut pair = Pair::new(1, &[link(20), link(60)]);
