@@ -1,8 +1,8 @@
 //! Measures the cost of hooks at operations: `make bench-operations`.
 //!
 //! * A transfer of data between two connections in memory, with real packet protection and without
-//!   sockets. The program runs itself alternately with a hook that watches every packet, and without
-//!   a hook, and compares the times.
+//!   sockets. The program runs itself alternately with a hook that watches every packet, and
+//!   without a hook, and compares the times.
 //! * The cost of one call of an operation, without a hook and with a hook that does nothing.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 

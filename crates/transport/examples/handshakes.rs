@@ -6,8 +6,8 @@
 //! workload *handshakes* of `equic-lab bench`. All work of an end is called from [`client_turn`] or
 //! [`server_turn`], and valgrind counts what runs inside one of these functions.
 //!
-//!     cargo run --release -p equic-transport --example handshakes -- [--count N] [--resumed | --idle] \
-//!         [--post-quantum] [--chain] [--compress]
+//!     cargo run --release -p equic-transport --example handshakes -- \
+//!         [--count N] [--resumed | --idle] [--post-quantum] [--chain] [--compress]
 //!
 //! * `--resumed`: each handshake except the first resumes a session with a ticket.
 //! * `--idle`: connections stay open, and the program prints how many bytes of the heap one of them

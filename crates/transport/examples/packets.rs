@@ -6,8 +6,8 @@
 //! offload. After the handshake, all work of the sender is called from [`send_turn`] and all work
 //! of the receiver from [`receive_turn`]. Valgrind counts what runs inside one of these functions.
 //!
-//!     cargo run --release -p equic-transport --features null-crypto --example packets -- [--null] [--bytes N]
-//!         [--max-paths N] [--paths N] [--in-turn]
+//!     cargo run --release -p equic-transport --features null-crypto --example packets -- \
+//!         [--null] [--bytes N] [--max-paths N] [--paths N] [--in-turn]
 //!
 //! * `--null`: packets have a checksum in place of packet protection.
 //! * `--max-paths`: the number of paths that both ends permit (RFC 10069).
@@ -170,7 +170,7 @@ struct Pair {
     down: Batch,
 }
 
-/// Runs the sender's part of a turn: receives acknowledgments, writes data of the application, and
+/// Runs the sender's part of a turn: receives acknowledgements, writes data of the application, and
 /// sends datagrams.
 #[inline(never)]
 fn send_turn(pair: &mut Pair, id: StreamId, data: &[u8]) -> Outcome<usize> {
@@ -183,7 +183,7 @@ fn send_turn(pair: &mut Pair, id: StreamId, data: &[u8]) -> Outcome<usize> {
 }
 
 /// Runs the receiver's part of a turn: receives datagrams, reads data for the application, and
-/// sends acknowledgments.
+/// sends acknowledgements.
 #[inline(never)]
 fn receive_turn(pair: &mut Pair, id: &mut Option<StreamId>, buffer: &mut [u8]) -> Outcome<usize> {
     pair.server.take(pair.now, pair.client.address, &mut pair.up)?;

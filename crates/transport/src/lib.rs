@@ -1,9 +1,10 @@
 //! QUIC (RFC 9000, 9001, 9002) without I/O: the caller supplies datagrams and the time, and sends
 //! the datagrams that the transport returns.
 //!
-//! The crate uses no clock, thread, socket, global or thread-local variable, or system random number generator. The
-//! same calls always give the same results. The tests and the simulator depend on this. For QUIC over
-//! UDP and tokio use `equic-quic`, which is built on this crate.
+//! The crate uses no clock, thread, socket, global or thread-local variable, or random number
+//! generator of the system. The same calls always give the same results. The tests and the
+//! simulator depend on this. For QUIC over UDP and tokio use `equic-quic`, which is built on this
+//! crate.
 //!
 //! * [`Connection`] is one end of a connection. Its documentation describes the order of calls.
 //! * [`Endpoint`] finds the connection of a datagram if several connections share a socket, and

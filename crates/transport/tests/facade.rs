@@ -71,7 +71,7 @@ fn facade_errors_implement_error() {
         is_error::<WriteError>(),
     ];
     for name in exported().iter().filter(|name| name.ends_with("Error")) {
-        assert!(errors.contains(&name.as_str()), "{name} is not tried here");
+        assert!(errors.contains(&name.as_str()), "{name} is not in the list of this test");
     }
     is_error::<AttachError>();
     is_error::<Denied>();

@@ -7,8 +7,8 @@
 //! [`Pacer`] for each path, as `equic-tcp` does with each [`TcpController`].
 //!
 //! * `new_reno.rs`: RFC 9002 s.7;
-//! * `cubic.rs`: RFC 9438, with `hystart.rs` for slow start (HyStart++, RFC 9406), and the variant of
-//!   Google QUIC ([`GoogleQuic`]);
+//! * `cubic.rs`: RFC 9438, with `hystart.rs` for slow start (HyStart++, RFC 9406), and the variant
+//!   of Google QUIC ([`GoogleQuic`]);
 //! * `bbr/`: BBR version 3 (draft-ietf-ccwg-bbr), which uses the samples of `rate.rs`;
 //! * `coupled/`: LIA (RFC 6356) and OLIA, whose growth depends on the connection's other paths;
 //! * `usage.rs`: whether the window is fully used (RFC 9002 s.7.8);
@@ -57,7 +57,7 @@ pub struct AckSample<'a> {
     /// Time at which the largest newly acknowledged packet was sent, which is the one with the
     /// highest number.
     pub largest_sent: Timestamp,
-    /// Bytes in flight before the acknowledgment.
+    /// Bytes in flight before the acknowledgement.
     pub in_flight: u64,
     /// True if the congestion window was not full when the packets were sent. The window must then
     /// not grow (RFC 9002 s.7.8).
@@ -169,7 +169,8 @@ pub trait AdjustableController: Controller {
     fn set_slow_start_threshold(&mut self, threshold: Option<u64>);
 }
 
-/// Creates the controllers of connections: [`TransportConfig::congestion`](crate::TransportConfig::congestion).
+/// Creates the controllers of connections. Set a factory with
+/// [`TransportConfig::congestion`](crate::TransportConfig::congestion).
 ///
 /// ```
 /// use std::sync::Arc;
@@ -209,7 +210,7 @@ pub trait AdjustableController: Controller {
 /// ```
 pub trait ControllerFactory: fmt::Debug + Send + Sync {
     /// Creates a controller for a new path. `datagram` is the datagram size in bytes of UDP
-    /// payload. `seed` lets a controller randomise its probes, so that flows do not synchronise.
+    /// payload. `seed` lets a controller randomize its probes, so that flows do not synchronize.
     fn start(&self, datagram: u16, seed: u64) -> Box<dyn Controller>;
 
     /// Returns a factory for the paths of one connection, so that their controllers can share
@@ -221,7 +222,7 @@ pub trait ControllerFactory: fmt::Debug + Send + Sync {
 }
 
 /// RFC 9002 s.7.7: the pacing rate is slightly more than one window per round trip, so that pacing
-/// does not underutilise the window.
+/// does not underutilize the window.
 const PACING_GAIN: f64 = 1.25;
 
 /// RFC 9002 s.7.2: smallest congestion window in datagrams (kMinimumWindow).

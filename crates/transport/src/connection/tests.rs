@@ -1,4 +1,5 @@
-//! Two connections in one thread and virtual time, over a network that does what networks do.
+//! Tests with two connections in one thread and in virtual time, over a simulated network with
+//! faults.
 
 mod attacker;
 mod behaviour;
@@ -61,14 +62,15 @@ use network::{Faults, Network};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// False in a debug build, which is not optimized; those of `make test` have assertions and are.
+/// `false` in a debug build, which is not optimized. The builds of `make test` have assertions and
+/// are optimized.
 const OPTIMIZED: bool = !cfg!(debug_assertions) || option_env!("EQUIC_ASSERTIONS").is_some();
 
 fn byte(offset: usize) -> u8 {
     (offset.wrapping_mul(0x9e37_79b9) >> 13) as u8
 }
 
-/// Sends `length` bytes on one stream and back; the time it took.
+/// Echoes `length` bytes on one stream, and returns the time that it took.
 fn echo(network: &mut Network, length: usize) -> Duration {
     let start = network.now();
     let id = network
@@ -132,7 +134,8 @@ fn send_one_way(network: &mut Network, length: usize) {
     let (mut written, mut read, mut finished) = (0, 0, false);
     let mut server = None;
     let (mut outgoing, mut buffer) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
-    // What of `outgoing` is still to be written. Made once: little of it may be taken at a time.
+    // The part of `outgoing` that is not written yet. The buffer is filled once for several writes,
+    // because a write may accept only a few bytes.
     let mut left = 0..0;
     network.run_until(Duration::from_secs(600), |client, end| {
         while written < length {
@@ -189,9 +192,12 @@ fn handshake_echo_and_close() {
     );
 }
 
-/// Loss, reordering, duplication, corruption, forgeries, delay spikes, long round trips, black holes
-/// for large datagrams that come later, and NATs that rebind, by seed; a failure names its seed and
-/// `EQUIC_SEED` runs it alone. `EQUIC_CASES` is how many there are: two thousand with optimisation.
+/// Transfers data over networks with faults that a seed determines: loss, reordering, duplication,
+/// corruption, forged packets, delay spikes, long round trips, black holes for large datagrams, and
+/// NAT rebinding.
+///
+/// A failure prints its seed. `EQUIC_SEED` runs one seed. `EQUIC_CASES` is the number of seeds, by
+/// default 2,000 in an optimized build.
 #[test]
 fn loss_and_reordering_lose_no_data() {
     let seeds: Vec<u64> = match std::env::var("EQUIC_SEED") {
@@ -199,7 +205,8 @@ fn loss_and_reordering_lose_no_data() {
         Err(_) => (0..cases(if OPTIMIZED { 2000 } else { 200 })).collect(),
     };
     for seed in seeds {
-        // Who only waits for what is sent to an address that it has no more must say so.
+        // A client that only waits must send a PING, because the server sends to an address that
+        // the client has lost.
         let faults = Faults::by_chance(seed);
         let mut network = Network::with(seed, faults, |config| {
             config.keep_alive = faults.rebind.map_or(Duration::ZERO, |every| every / 4);
@@ -211,14 +218,15 @@ fn loss_and_reordering_lose_no_data() {
     }
 }
 
-/// `EQUIC_CASES`, or so many.
+/// Returns `EQUIC_CASES`, or `usual` if it is not set.
 fn cases(usual: u64) -> u64 {
     let cases = std::env::var("EQUIC_CASES");
     cases.map_or(usual, |cases| cases.parse().expect("EQUIC_CASES is a number"))
 }
 
-/// Far more than path and queue hold is sent at the end of slow start, thousands of packets are lost
-/// at once, and it goes on. 210 MB over 1 Gb/s and 50 ms; without optimisation a thirty-second of both.
+/// At the end of slow start, the client sends far more than the path and its queue hold, and
+/// thousands of packets are lost at once. The transfer must still complete: 210 MB over 1 Gb/s and
+/// 50 ms. A build without optimization uses 1/32 of the amount and of the rate.
 #[test]
 fn cwnd_slow_start_on_a_fast_long_path() {
     let scale = if OPTIMIZED { 1 } else { 32 };
@@ -227,7 +235,7 @@ fn cwnd_slow_start_on_a_fast_long_path() {
         let mut network = Network::with(1, faults, |config| {
             config.congestion = Arc::new(algorithm);
             let streams = &mut config.streams;
-            // Nothing but congestion control holds it back.
+            // Only congestion control limits the sender.
             let window = (64 << 20) / scale;
             (streams.stream_window, streams.max_stream_window) = (window, window);
             (streams.connection_window, streams.max_connection_window) = (window, window);
@@ -240,7 +248,7 @@ fn cwnd_slow_start_on_a_fast_long_path() {
         assert!(took < Duration::from_secs(8), "{algorithm}: {took:?}, {}", network.describe());
         let lost = network.client.stats().packets_lost;
         eprintln!("{algorithm}: {took:?}, {lost} packets lost");
-        // BBR and HyStart++ stop before; plain slow start does not.
+        // BBR and HyStart++ end slow start earlier, plain slow start does not.
         assert!(algorithm != Algorithm::NewReno || lost > 1000 / scale, "no overshoot: {lost}");
     }
 }
@@ -263,7 +271,8 @@ fn mtu_black_hole_is_detected() {
 
 #[test]
 fn determinism_same_seed_gives_the_same_bytes() {
-    // Key exchange and signatures are the provider's, and not by seed: sizes and times are compared.
+    // The TLS provider chooses keys and signatures at random, independently of the seed. The test
+    // therefore compares only sizes and times.
     let run = |seed| {
         let mut network = Network::new(seed, Faults::by_chance(seed));
         network.connect();
@@ -282,7 +291,7 @@ fn cwnd_long_transfer_fills_the_path() {
             Network::with(1, faults, |config| config.congestion = Arc::new(algorithm));
         network.connect();
         let took = echo(&mut network, 4_000_000);
-        // 4 MB there and back at once over 10 Mb/s: 3.2 s, and headers.
+        // 4 MB in both directions at once over 10 Mb/s take 3.2 s, plus headers.
         assert!(took < Duration::from_millis(4400), "{algorithm}: {took:?}");
         assert!(network.client.stats().packets_lost < 400, "{algorithm}");
     }
@@ -314,7 +323,8 @@ fn idle_timeout_is_silent() {
     assert!((30..33).contains(&took.as_secs()), "{took:?}");
 }
 
-/// `poll_transmit` wants room for a whole datagram; with less, and with none, nothing breaks.
+/// `poll_transmit` needs a buffer for a whole datagram. A smaller or empty buffer must not cause a
+/// panic.
 #[test]
 fn buffer_without_room_is_no_panic() {
     for size in [0, 1, 2, 5, 20, 21, 40, 63, 64, 100] {
@@ -328,10 +338,10 @@ fn buffer_without_room_is_no_panic() {
         now = network.now();
         for _ in 0..3 {
             let sent = network.client.poll_transmit(now, buffer);
-            assert_ne!(sent.map(|sent| sent.size), Some(0), "a datagram of nothing");
+            assert_ne!(sent.map(|sent| sent.size), Some(0), "empty datagram");
             network.server_mut().poll_transmit(now, buffer);
         }
-        // What could not be written is written later.
+        // With a larger buffer, the connection then sends what did not fit.
         echo(&mut network, 3000);
         now = network.now();
         network.client.close(now, VarInt::from_u32(7), "done");
@@ -346,11 +356,11 @@ fn idle_timeout_without_a_peer() {
     network.run_until(Duration::from_secs(100), |client, _| client.is_drained());
     let [client, _] = network.closed();
     assert_eq!(client, Some(CloseReason::IdleTimeout));
-    // Backed off, not flooded: 1, 2, 4, ... probe timeouts of about a second.
+    // Probes back off: 1, 2, 4, ... PTOs of about a second.
     assert!((4..20).contains(&network.client.stats().datagrams_sent));
 }
 
-/// RFC 9000 s.8.1: at most three times what came, until the address is validated.
+/// RFC 9000 s.8.1: at most three times the received bytes are sent until the address is validated.
 #[test]
 fn anti_amplification_of_an_unvalidated_address() {
     let mut network = Network::new(1, Faults::none());
@@ -382,13 +392,13 @@ fn mtu_small_path_works() {
     }
 }
 
-/// Where `make test` compiles this, it has assertions and overflow checks.
+/// The builds of `make test` must have debug assertions and overflow checks.
 #[test]
 fn suite_is_compiled_with_assertions() {
     if option_env!("EQUIC_ASSERTIONS").is_some() {
         let (assertions, most) = (cfg!(debug_assertions), std::hint::black_box(u8::MAX));
-        assert!(assertions, "without debug assertions");
+        assert!(assertions, "debug assertions are off");
         let sum = std::panic::catch_unwind(|| std::hint::black_box(most + 1));
-        assert!(sum.is_err(), "without overflow checks");
+        assert!(sum.is_err(), "overflow checks are off");
     }
 }

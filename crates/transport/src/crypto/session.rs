@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(failure.code.0.get(), 0x178);
     }
 
-    /// A TLS KeyUpdate message, after the handshake is over.
+    /// After the handshake, a TLS KeyUpdate message is a violation.
     // RFC 9001 s.6 #2
     #[test]
     fn crypto_key_update_message_is_a_violation() {
@@ -291,7 +291,8 @@ mod tests {
         assert_eq!(open.code.0.get(), 0x10a, "{open:?}");
     }
 
-    /// Returns the error of the end that notices that its peer has other application protocols.
+    /// Runs a handshake between ends with different application protocols. Returns the error of the
+    /// end that detects this.
     fn failure_of_protocols(client: &[&[u8]], server: &[&[u8]]) -> Failure {
         let owned = |protocols: &[&[u8]]| protocols.iter().map(|p| p.to_vec()).collect();
         let (client_tls, server_tls) = configs();
@@ -310,7 +311,7 @@ mod tests {
             }
             ends[turn % 2].write(&mut data);
         }
-        panic!("the handshake went on");
+        panic!("the handshake continued");
     }
 
     // RFC 9001 s.8.1 #2 #5

@@ -498,7 +498,7 @@ fn reset_is_shorter_and_rate_limited() {
         count += u32::from(matches!(received, Received::Respond));
     }
     // Receivers in one prefix get an eighth of the budget, and a burst of a tenth of that.
-    assert!((125..=138).contains(&count), "{count} in a second");
+    assert!((125..=138).contains(&count), "{count} resets in a second");
     // A flood from one prefix must not affect resets to other prefixes.
     let mut others = 0;
     for number in 0..200_u8 {

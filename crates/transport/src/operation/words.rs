@@ -18,13 +18,13 @@ pub(crate) trait Word: Copy {
 }
 
 /// The type of an operation's inputs or outputs: `()`, one word, or a tuple of words. Its array has
-/// exactly as many words as the value, because initialising a larger array would cost as much as
+/// exactly as many words as the value, because initializing a larger array would cost as much as
 /// the call itself.
 pub(crate) trait AbiValue: Copy {
     /// An array with one element for each word of the value.
     type Array: AsRef<[u64]> + AsMut<[u64]>;
 
-    /// The array to which a hook writes its answer, initialised with zeros.
+    /// The array to which a hook writes its answer, initialized with zeros.
     const ZEROS: Self::Array;
 
     /// Returns the value as words.

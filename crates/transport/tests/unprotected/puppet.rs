@@ -45,10 +45,10 @@ impl Space {
 
 pub(crate) struct Puppet {
     side: Side,
-    /// Destination Connection ID of packets to the victim. `own` is that of packets to this peer.
+    /// Destination Connection ID of packets to the victim.
     pub victim: ConnectionId,
     own: ConnectionId,
-    /// The connection ID from which the keys of Initial packets are derived. `original` is the
+    /// Connection ID from which the keys of Initial packets are derived. The next field has the
     /// client's first Destination Connection ID, which the transport parameters contain.
     initial: ConnectionId,
     original: ConnectionId,
@@ -226,7 +226,7 @@ impl Puppet {
         frame
     }
 
-    /// The client has begun again with this Destination Connection ID.
+    /// Records that the client has started again with this Destination Connection ID.
     #[cfg(test)]
     pub(crate) fn begin_again(&mut self, first: ConnectionId) {
         (self.initial, self.original) = (first, first);

@@ -117,7 +117,8 @@ fn violation_of_a_frame_has_the_code_of_its_rule() {
     assert_eq!(answer(Server, &hex("01")), None);
 }
 
-/// NEW_CONNECTION_ID frames with this length, and with a Retire Prior To above the sequence number.
+/// NEW_CONNECTION_ID frames with invalid ID lengths, and with a Retire Prior To field above the
+/// sequence number.
 #[test]
 fn violation_of_a_new_connection_id_frame() {
     let frame = |sequence: u8, prior: u8, length: usize| {
@@ -163,7 +164,8 @@ fn violation_by_a_frame_in_the_wrong_packet() {
     }
 }
 
-/// Returns the error of a server whose client's transport parameters include these.
+/// Completes a handshake in which the client's transport parameters include these. Returns the
+/// error of the server.
 fn answer_to_parameters(more: &[u8]) -> Option<Code> {
     let mut case = Case::new(0);
     let hello = case.puppet.message((Space::Initial, 0), more, Some(0));
@@ -214,8 +216,9 @@ fn version_information_of_a_client_must_match_its_packets() {
     assert_eq!(code, Some(Code::VERSION_NEGOTIATION_ERROR));
 }
 
-/// Returns the error of a client whose server's transport parameters include these. `negotiated`:
-/// the client has followed a Version Negotiation packet.
+/// Completes a handshake in which the server's transport parameters include these. Returns the
+/// error of the client. If `negotiated` is set, the client has followed a Version Negotiation
+/// packet.
 fn answer_to_server(more: &[u8], negotiated: bool) -> Option<Code> {
     let mut case = Case::new(CLIENT | if negotiated { UNKNOWN_VERSION } else { 0 });
     if negotiated {

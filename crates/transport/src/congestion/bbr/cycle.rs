@@ -86,7 +86,7 @@ impl Cycle {
         }
     }
 
-    /// Returns a random number (xorshift64). It is random enough to keep flows from synchronising.
+    /// Returns a random number (xorshift64). It is random enough to keep flows from synchronizing.
     fn chance(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -389,7 +389,7 @@ impl Bbr {
     }
 }
 
-/// Returns the bandwidth in bytes per second that an acknowledgment shows, or 0 if it provides no
+/// Returns the bandwidth in bytes per second that an acknowledgement shows, or 0 if it provides no
 /// sample.
 fn bandwidth(sample: &AckSample<'_>) -> f64 {
     sample.rate.and_then(|rate| rate.rate).map_or(0.0, super::Rate::as_bytes_per_second)

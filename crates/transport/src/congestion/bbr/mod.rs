@@ -91,7 +91,7 @@ pub(crate) struct Bbr {
 
 impl Bbr {
     /// Creates a controller in the state Startup, for datagrams of this size in bytes. `seed`
-    /// randomises the times of the probes.
+    /// randomizes the times of the probes.
     pub(crate) fn new(datagram: u16, seed: u64) -> Bbr {
         let window = initial_window(datagram);
         Bbr {
@@ -207,7 +207,7 @@ impl Bbr {
         ((rate * 0.001) as u64).min(65_536).max(2 * self.datagram)
     }
 
-    /// s.5.6.4.6: sets the congestion window after an acknowledgment.
+    /// s.5.6.4.6: sets the congestion window after an acknowledgement.
     fn set_window(&mut self, sample: &AckSample<'_>) {
         let minimum = MIN_PIPE_PACKETS * self.datagram;
         let target = self.quantize(self.inflight(self.cwnd_gain) + self.model.extra_acked());

@@ -17,8 +17,7 @@ const PLACES: usize = 8;
 /// backup path would slow down the other paths.
 const IDLE_ROUNDS: u32 = 3;
 
-/// Number of round trips after which a path that has sent nothing is ignored. Otherwise an idle
-/// backup path would slow down the others.
+/// State of one path that the controllers of the other paths read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Figures {
     /// Congestion window in bytes.

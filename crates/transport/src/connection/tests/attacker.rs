@@ -1,4 +1,4 @@
-//! A peer with the real keys that sends whatever it is told to.
+//! A peer that has the real keys and sends whatever a test chooses.
 
 use equic_wire::Writer;
 use equic_wire::frame::Frame;
@@ -11,12 +11,12 @@ use crate::connection::send::{TxPacket, TxPlace};
 use crate::connection::space::SpaceId;
 use crate::operation::{AttachPoint, Call, Decision, Hook, HookContext, HookError, Operation};
 
-/// Addresses that both ends believe to be on.
+/// Addresses that both ends use.
 pub(super) const CLIENT: &str = "198.51.100.1:4433";
 pub(super) const SERVER: &str = "192.0.2.1:443";
 
-/// Hook that acknowledges all that the victim says but ignores it, except for its acknowledgements: frames
-/// forged in this end's name must not close it.
+/// Hook that acknowledges all packets of the victim but ignores their frames, except ACK frames.
+/// The victim's answers to frames that were forged in this end's name must not close this end.
 struct Deaf;
 
 impl Hook for Deaf {
@@ -33,18 +33,19 @@ impl Hook for Deaf {
 }
 
 pub(super) struct Attacker {
-    /// Has the keys; what it sends by itself is sent when asked for alone.
+    /// Connection that has the keys. Its own packets are sent only when a test asks for them.
     pub own: Connection,
     victim: Connection,
     pub(super) now: Timestamp,
-    /// True if the attacker processes what the victim sends; if not it acknowledges nothing either.
+    /// If set, the attacker processes what the victim sends. Otherwise it acknowledges nothing
+    /// either.
     pub listens: bool,
-    /// Datagrams that the victim sent, and their bytes.
+    /// Number of datagrams that the victim sent, and of their bytes.
     pub answers: (u64, u64),
 }
 
 impl Attacker {
-    /// A client that attacks a server, after an honest handshake.
+    /// Creates a client that attacks a server after a regular handshake.
     pub(super) fn new(seed: u64) -> Attacker {
         Attacker::with(seed, |_| {})
     }
@@ -53,14 +54,14 @@ impl Attacker {
         Attacker::of(Network::with(seed, Faults::none(), set), Side::Client)
     }
 
-    /// A server that attacks a client.
+    /// Creates a server that attacks a client.
     pub(super) fn on_client(seed: u64) -> Attacker {
         Attacker::of(Network::new(seed, Faults::none()), Side::Server)
     }
 
     fn of(mut network: Network, side: Side) -> Attacker {
         network.connect();
-        // Until nothing is in flight.
+        // Runs until no bytes are in flight.
         network.run_until(Duration::from_secs(10), |client, server| {
             client.path().in_flight() == 0 && server.path().in_flight() == 0
         });
@@ -77,42 +78,42 @@ impl Attacker {
         &mut self.victim
     }
 
-    /// One packet with these frames.
+    /// Sends one packet with these frames.
     pub(super) fn send(&mut self, frames: &[Frame<'_>]) {
         let mut payload = vec![0; 1400];
         let mut writer = Writer::new(&mut payload);
         for frame in frames {
-            frame.write(&mut writer).expect("they fit into a packet");
+            frame.write(&mut writer).expect("the frames fit into a packet");
         }
         let length = writer.position();
         self.send_raw(SpaceId::DATA, &payload[..length]);
     }
 
-    /// One packet with this payload.
+    /// Sends one packet with this payload.
     pub(super) fn send_raw(&mut self, space: SpaceId, payload: &[u8]) {
         let mut datagram = self.own.forge(space, payload);
         self.deliver(&mut datagram);
     }
 
-    /// Hands the victim a datagram and takes its answers.
+    /// Delivers a datagram to the victim and takes the answers.
     pub(super) fn deliver(&mut self, datagram: &mut [u8]) {
         let remote = if self.own.side() == Side::Client { CLIENT } else { SERVER };
         self.deliver_from(remote.parse().unwrap(), datagram);
     }
 
-    /// As [`Attacker::deliver`], from an address of its choice.
+    /// As [`Attacker::deliver`], from any source address.
     pub(super) fn deliver_from(&mut self, remote: SocketAddr, datagram: &mut [u8]) {
         let arrival = DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct };
         self.victim.handle_datagram(self.now, arrival, datagram);
         self.pump();
     }
 
-    /// Takes what the victim has to send; never without end.
+    /// Takes all datagrams that the victim sends. Panics if they do not end.
     pub(super) fn pump(&mut self) {
         let mut buffer = vec![0; 1500];
         let remote = if self.own.side() == Side::Client { SERVER } else { CLIENT };
         for count in 0.. {
-            assert!(count < 5_000, "it sends without end");
+            assert!(count < 5_000, "the victim sends endlessly");
             let Some(sent) = self.victim.poll_transmit(self.now, &mut buffer) else { break };
             self.answers = (self.answers.0 + 1, self.answers.1 + sent.size as u64);
             if self.listens {
@@ -126,9 +127,9 @@ impl Attacker {
         }
     }
 
-    /// Lets it say what an honest peer would now: acknowledgements.
+    /// Sends what an honest peer would send now: acknowledgements.
     pub(super) fn be_honest(&mut self) {
-        // Pacing needs time.
+        // Advance the time, so that pacing permits packets.
         self.wait(Duration::from_millis(5));
         let mut buffer = vec![0; 1500];
         for _ in 0..100 {
@@ -140,11 +141,11 @@ impl Attacker {
         }
     }
 
-    /// Time passes; the victim's timers run out.
+    /// Advances the time and handles the victim's timers.
     pub(super) fn wait(&mut self, duration: Duration) {
         let end = self.now + duration;
         for count in 0.. {
-            assert!(count < 10_000, "its timers never rest");
+            assert!(count < 10_000, "the victim's timers never stop");
             match self.victim.poll_timeout() {
                 Some(at) if at <= end => {
                     self.now = self.now.max(at);
@@ -157,7 +158,7 @@ impl Attacker {
         self.now = end;
     }
 
-    /// The victim's events, until there are none.
+    /// Returns all pending events of the victim.
     pub(super) fn events(&mut self) -> Vec<Event> {
         std::iter::from_fn(|| self.victim.poll_event()).collect()
     }
@@ -181,7 +182,7 @@ impl Attacker {
             Event::Closed(reason) => Some(reason),
             _ => None,
         });
-        // The error of a frame also names the frame's type.
+        // The error of a frame also includes the frame type.
         let (CloseReason::Local(expected), Some(CloseReason::Local(error))) = (&expected, found)
         else {
             panic!("{expected:?} expected: {events:?}")
@@ -196,13 +197,13 @@ impl Attacker {
 }
 
 impl Connection {
-    /// A datagram of one packet with this payload, whatever limits and windows say.
+    /// Returns a datagram of one packet with this payload. Ignores limits and windows.
     pub(super) fn forge(&mut self, id: SpaceId, payload: &[u8]) -> Vec<u8> {
         let size = if id == SpaceId::Initial { 1200 } else { 0 };
         self.forge_of(id, payload, size)
     }
 
-    /// As [`Connection::forge`], of a datagram of at least this size.
+    /// As [`Connection::forge`], for a datagram of at least this size.
     pub(super) fn forge_of(&mut self, id: SpaceId, payload: &[u8], size: usize) -> Vec<u8> {
         let mut buffer = vec![0; 2000];
         let mut writer = Writer::new(&mut buffer);
@@ -220,7 +221,7 @@ impl Connection {
         packet.protect(&mut self.keys).expect("there are keys");
         let length = packet.size();
         buffer.truncate(length);
-        // So that the acknowledgement of it is no lie to this end.
+        // Records the packet as sent, so that its acknowledgement is valid.
         let now = self.now;
         self.space(id).unwrap().loss.on_packet_sent(
             number,

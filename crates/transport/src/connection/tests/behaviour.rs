@@ -1,16 +1,16 @@
-//! Behaviour of a connection toward its path: windows, drops, datagram sizes. The figures are printed:
-//! `cargo test -p equic-transport --lib behaviour -- --nocapture`.
+//! Behaviour of a connection on different paths: windows, losses, datagram sizes. The tests print
+//! their figures: `cargo test -p equic-transport --lib behaviour -- --nocapture`.
 
 use super::*;
 
-/// A path that loses nothing but by a full queue: so many megabits a second, so long one way, and a queue
-/// of so many bandwidth-delay products.
+/// Returns a path on which only a full queue causes losses. The arguments are the rate in Mb/s, the
+/// one-way delay, and the size of the queue in bandwidth-delay products.
 fn path(megabits: u64, one_way: Duration, queue: f64) -> Faults {
     let rate = Some(megabits * 125_000);
     Faults { rate, delay: one_way, queue: (one_way * 2).mul_f64(queue), ..Faults::none() }
 }
 
-/// A network in which flow control holds nobody back.
+/// Creates a network in which flow control does not limit the sender.
 fn unhindered(seed: u64, faults: Faults, algorithm: Algorithm) -> Network {
     Network::with(seed, faults, |config| {
         config.congestion = Arc::new(algorithm);
@@ -21,8 +21,9 @@ fn unhindered(seed: u64, faults: Faults, algorithm: Algorithm) -> Network {
     })
 }
 
-/// A path that holds half a megabyte, and a buffer of an eighth of that: it grows, and the path is used up. BBR would
-/// never be through with its start: to the model such a sender has nothing more to send.
+/// The path holds half a megabyte, and the send buffer begins with an eighth of that. The buffer
+/// must grow until the path is used fully. Otherwise BBR would never leave its startup, because its
+/// model sees an application-limited sender.
 #[test]
 fn stream_small_buffer_does_not_stall() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr] {
@@ -37,7 +38,7 @@ fn stream_small_buffer_does_not_stall() {
         let start = network.now();
         send_one_way(&mut network, 10_000_000);
         let took = network.now().since(start);
-        // With the buffer alone it would be eight seconds.
+        // With a buffer of a fixed size it would take eight seconds.
         assert!(took < Duration::from_secs(4), "{algorithm}: {took:?}, {}", network.describe());
         assert_ne!(network.client.path().controller().state(), "startup");
     }
@@ -47,8 +48,8 @@ fn window(network: &Network) -> u64 {
     network.client.path().controller().window()
 }
 
-/// RFC 9002 s.7.8: the first flight of data fills the window, whatever there was to send before it. With
-/// the handshake, 100 KB take three round trips to grow to, then the time to send the rest.
+/// RFC 9002 s.7.8: the first flight of data fills the window, whatever was sent before. With the
+/// handshake, 100 KB take three round trips of growth, plus the time to send the rest.
 #[test]
 fn cwnd_grows_with_the_first_full_flight() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
@@ -61,7 +62,7 @@ fn cwnd_grows_with_the_first_full_flight() {
     }
 }
 
-/// After a pause as well.
+/// The same holds after a pause.
 #[test]
 fn cwnd_grows_with_a_full_flight_after_a_pause() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
@@ -78,8 +79,8 @@ fn cwnd_grows_with_a_full_flight_after_a_pause() {
     }
 }
 
-/// Bursts that never fill the window do not let it grow, though the pacer holds a part of them back for a
-/// while.
+/// Bursts that never fill the window must not increase it, although the pacer delays a part of
+/// them.
 #[test]
 fn cwnd_does_not_grow_with_small_bursts() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
@@ -90,7 +91,7 @@ fn cwnd_does_not_grow_with_small_bursts() {
         network.wait(Duration::from_secs(1));
         let grown = window(&network);
         let burst = grown as usize / 2;
-        assert!(burst > 20 * 1472, "more than leaves at once: {burst}");
+        assert!(burst > 20 * 1472, "the burst is not larger than what is sent at once: {burst}");
         for _ in 0..10 {
             send_one_way(&mut network, burst);
             network.wait(Duration::from_secs(1));
@@ -99,7 +100,8 @@ fn cwnd_does_not_grow_with_small_bursts() {
     }
 }
 
-/// A queue that overflows takes six datagrams and more at once, and is no black hole (RFC 8899 s.4.3).
+/// A queue that overflows drops six or more datagrams at once. This is not a black hole (RFC 8899
+/// s.4.3).
 #[test]
 fn mtu_full_queue_is_no_black_hole() {
     let fast = if OPTIMIZED { 1000 } else { 200 };
@@ -121,7 +123,7 @@ fn mtu_full_queue_is_no_black_hole() {
     }
 }
 
-/// A true one is left within a few probe timeouts.
+/// A real black hole is detected within a few PTOs.
 #[test]
 fn mtu_black_hole_is_left_in_bounded_time() {
     let begins = Duration::from_millis(500);
@@ -149,9 +151,10 @@ fn mtu_black_hole_is_left_in_bounded_time() {
     }
 }
 
-/// NewReno over a path that loses one packet of a hundred keeps near what is known of it: a datagram a
-/// round trip times the root of 3 / 2 p (Mathis et al., 1997). Whether what was grown outlasts a reduction
-/// is `reno_keeps_what_it_has_grown_at_a_reduction`'s; here is the figure.
+/// On a path that loses 1 % of packets, NewReno's throughput is near the known estimate: one
+/// datagram per round trip, times the square root of 3 / 2p (Mathis et al., 1997). This test prints
+/// the figure. `reno_keeps_what_it_has_grown_at_a_reduction` checks that growth outlasts a
+/// reduction.
 #[test]
 fn cwnd_reno_on_a_path_with_loss() {
     let megabytes = if OPTIMIZED { 10 } else { 4 };
@@ -173,8 +176,8 @@ fn cwnd_reno_on_a_path_with_loss() {
     assert!((0.75 * known..1.25 * known).contains(&mean), "{mean:.1} s, not about {known:.1}");
 }
 
-/// HyStart++ leaves slow start before a deep queue overflows (RFC 9406 s.4.2): a round more is a quarter
-/// more of a window, and hundreds of packets lost.
+/// HyStart++ leaves slow start before a deep queue overflows (RFC 9406 s.4.2). Another round would
+/// grow the window by a quarter and cause hundreds of losses.
 #[test]
 fn cwnd_hystart_ends_slow_start_before_a_deep_queue_overflows() {
     for (megabits, one_way) in [(20, 25 * MS), (50, 10 * MS), (100, 10 * MS)] {
@@ -187,7 +190,8 @@ fn cwnd_hystart_ends_slow_start_before_a_deep_queue_overflows() {
     }
 }
 
-/// A packet has a frame in it: an application that writes on to a peer that reads nothing sends nothing.
+/// An application keeps writing to a peer that reads nothing. Once flow control blocks it, the
+/// connection must send no packets without frames.
 #[test]
 fn cwnd_full_sends_no_packets() {
     let mut network = Network::with(1, Faults::none(), |config| {

@@ -1,4 +1,4 @@
-//! Limits on the answers of hooks: a test for each rule of the catalogue.
+//! Limits on the answers of hooks: one test for each rule of the catalogue.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,8 +6,8 @@ use super::operations::{always, doing, replace};
 use super::*;
 use crate::operation::{AttachPoint, Decision, Field, HookId, Operation};
 
-/// Operations by which a hook can keep what was sent from being taken in, or what is wanted from being
-/// done, as a network or an application could. What it swallows ends by the idle timeout.
+/// Operations by which a hook can suppress received or wanted data, as a network or an application
+/// could. The connection then ends by the idle timeout.
 const SWALLOWING: [Operation; 11] = [
     Operation::HandleDatagram,
     Operation::RestorePacketNumber,
@@ -22,7 +22,7 @@ const SWALLOWING: [Operation; 11] = [
     Operation::ChooseVersion,
 ];
 
-/// These words, as often as there are outputs; nothing is written.
+/// Returns a hook that sets all outputs to `word` and writes no bytes.
 fn all(word: u64) -> Box<dyn crate::operation::Hook> {
     doing(move |_, _, outputs| {
         outputs.fill(word);
@@ -37,7 +37,8 @@ fn stubborn(seed: u64, operation: Operation, word: u64) -> Network {
     network
 }
 
-/// Nothing, as much as can be, none, and one less, which is a moment that never comes.
+/// Tries zero, one, the largest word (which can mean that there is no value), and the number below
+/// it, which is a time that never comes.
 #[test]
 fn hook_answers_do_not_stop_a_connection() {
     for operation in Operation::ALL.iter().filter(|one| !SWALLOWING.contains(one)) {
@@ -57,7 +58,7 @@ fn hook_answers_do_not_stop_a_connection() {
     }
 }
 
-/// And what a hook swallows ends.
+/// A hook that suppresses everything lets the connection end.
 #[test]
 fn hook_that_swallows_all_ends_by_the_idle_timeout() {
     for operation in SWALLOWING {
@@ -85,7 +86,7 @@ fn with_hook(seed: u64, operation: Operation, word: u64) -> (Network, HookId) {
     (network, hook)
 }
 
-/// RFC 9002 s.7.2, and everybody sees the window that is in force.
+/// RFC 9002 s.7.2. All readers see the effective window.
 #[test]
 fn cwnd_of_a_hook_is_two_datagrams_at_least() {
     let (mut network, hook) = with_hook(3, Operation::CongestionWindow, 0);
@@ -102,7 +103,7 @@ fn cwnd_of_a_hook_is_two_datagrams_at_least() {
     assert_eq!(seen.last(), Some(&(2 * datagram)));
     assert!(seen.iter().all(|window| *window <= 2 * datagram), "{seen:?}");
     assert!(network.client.path().in_flight() <= 2 * datagram);
-    // RFC 9000 s.8.2: answers to challenges beyond the window in force, no other.
+    // RFC 9000 s.8.2: only answers to challenges may exceed the effective window.
     let key = network.client.path().key();
     network.client.path_mut().pretend_in_flight(40_000);
     network.client.on_path_challenge(key, [1; 8]);
@@ -110,13 +111,13 @@ fn cwnd_of_a_hook_is_two_datagrams_at_least() {
     network.client.path_mut().pretend_in_flight(0);
     network.client.on_path_challenge(key, [1; 8]);
     assert_eq!(network.client.path_mut().take_responses(), [[1; 8]]);
-    // It is gone with the hook.
+    // Detaching the hook ends its effect.
     network.client.detach(hook);
     let window = network.client.path().controller().window();
     assert_eq!(network.client.path().window(), window);
 }
 
-/// The frequency of acknowledgements requested of the peer follows from the window in force.
+/// The frequency of acknowledgements that an end requests follows from the effective window.
 #[test]
 fn ack_frequency_follows_the_window_in_force() {
     let (mut network, _) = with_hook(4, Operation::CongestionWindow, 1 << 30);
@@ -138,7 +139,7 @@ fn ack_frequency_delay_is_bounded() {
     assert!((Duration::from_secs(1)..Duration::from_millis(1_100)).contains(&asked), "{asked:?}");
 }
 
-/// As long as a hook wants, but for a second: the next datagram, and the one after that.
+/// A hook can delay the next datagram, and the one after it, by at most a second each.
 #[test]
 fn hook_delays_are_limited_to_a_second() {
     for (operation, word) in [(Operation::PaceUntil, u64::MAX - 1), (Operation::HasContent, 0)] {
@@ -162,7 +163,7 @@ fn hook_delays_are_limited_to_a_second() {
     }
 }
 
-/// Neither sooner than a round trip after what was sent, nor never.
+/// A probe is sent neither earlier than one round trip after the last packet, nor never.
 #[test]
 fn pto_of_a_hook_is_bounded() {
     for (operation, word, probes) in [
@@ -189,29 +190,30 @@ fn pto_of_a_hook_is_bounded() {
     }
 }
 
-/// A path that is not the active one sends only what probes it.
+/// A path that is not active sends only probing packets.
 #[test]
 fn hook_on_an_inactive_path_does_not_stop_others() {
     for operation in [Operation::SelectPath, Operation::SelectACKPath] {
         let mut network = Network::new(7, Faults::none());
         network.connect();
         network.pass(Duration::from_secs(1));
-        // The old path stays for as long as the new one is not validated, and the hook names it.
+        // The old path exists until the new one is validated, and the hook selects it.
         let old = network.client.path().key();
         replace(&mut network.client, operation, all(old.0.into()));
         let now = network.now();
         network.client_address.set_port(9);
         network.client.migrate(now, None).unwrap();
-        // Nobody answers its challenge: it is not left.
+        // A hook of the server suppresses the answer to the challenge, so the path is not left.
         let point = AttachPoint::replace(Operation::AnswerChallenge);
         network.server_mut().attach(always(&[0]), &[point]).unwrap();
         echo(&mut network, 20_000);
-        assert!(network.client.paths.get(old).is_some(), "it was there all the time");
+        assert!(network.client.paths.get(old).is_some(), "the old path was removed");
         assert_ne!(network.client.path().key(), old);
     }
 }
 
-/// The peer is never kept waiting for longer than it was told (RFC 9000 s.13.2.1).
+/// The peer never waits longer for an acknowledgement than the max_ack_delay that was declared to
+/// it (RFC 9000 s.13.2.1).
 #[test]
 fn ack_delay_of_a_hook_is_bounded() {
     for (operation, word) in [
@@ -234,7 +236,7 @@ fn ack_delay_of_a_hook_is_bounded() {
 fn mtu_of_a_hook_is_bounded_on_every_path() {
     for (word, sizes) in [(0, 1200..=1200), (65_535, 1472..=1472)] {
         let (mut network, _) = with_hook(9, Operation::DatagramSize, word);
-        // So much that larger datagrams are looked for.
+        // Enough data for datagram size probes.
         echo(&mut network, 100_000);
         let before = network.trace().len();
         echo(&mut network, 20_000);
@@ -244,7 +246,7 @@ fn mtu_of_a_hook_is_bounded_on_every_path() {
     }
 }
 
-/// Lost data is sent again, whatever a hook says (RFC 9000 s.13.3).
+/// Lost data is retransmitted, whatever a hook answers (RFC 9000 s.13.3).
 #[test]
 fn loss_of_data_is_repaired_whatever_a_hook_says() {
     let mut network = Network::new(10, Faults { loss: 0.2, ..Faults::none() });
@@ -253,7 +255,7 @@ fn loss_of_data_is_repaired_whatever_a_hook_says() {
     echo(&mut network, 50_000);
 }
 
-/// The memory that the peer can make us keep stays within the configuration.
+/// The memory that the peer can make an end use stays within the configuration.
 #[test]
 fn flow_control_limits_of_a_hook_are_bounded() {
     let (mut network, _) = with_hook(11, Operation::WindowUpdate, 1 << 60);
@@ -264,7 +266,7 @@ fn flow_control_limits_of_a_hook_are_bounded() {
     assert!(told > 900_000 && told <= most, "{told}");
 }
 
-/// The peer is given no more connection IDs than are configured, whatever it would keep.
+/// The peer gets no more connection IDs than configured, even if its limit is higher.
 #[test]
 fn cid_count_of_a_hook_is_bounded() {
     for (answer, given) in [(1, 1), (u64::MAX, 2)] {

@@ -1,28 +1,29 @@
-//! Tests that `connection/README.md` describes the ways of a datagram and of a STREAM frame as the
-//! code has them.
+//! Tests that `connection/README.md` describes the routes of a datagram and of a STREAM frame as in
+//! the code.
 
 use std::path::{Path, PathBuf};
 
-/// The one call that goes through a way again: packets that came before their keys are taken as others are.
+/// The only call that repeats a part of the route. Packets that arrived before their keys are
+/// processed as others are.
 const AGAIN: [(&str, &str); 1] = [("replay_waiting", "handle_packet")];
 
-/// A function as a list names it: `function`, which is `Connection`'s, or `Type::function`.
+/// A function as a list names it: `function` (a method of `Connection`), or `Type::function`.
 #[derive(Debug)]
 struct Named {
     owner: String,
     name: String,
-    /// File that the list says it is in.
+    /// File that the list names for the function.
     file: Option<String>,
 }
 
-/// Functions of the list that begins with this line, in its order.
+/// Returns the functions of the list below the line `title`, in order.
 fn way(title: &str) -> Vec<Named> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/connection/README.md");
     let text = std::fs::read_to_string(file).unwrap();
-    let (_, list) = text.split_once(&format!("\n{title}\n\n")).expect("the list is there");
+    let (_, list) = text.split_once(&format!("\n{title}\n\n")).expect("README.md has the list");
     let (list, _) = list.split_once("\n\n").unwrap();
     let list = list.split_whitespace().collect::<Vec<&str>>().join(" ");
-    // Between backticks every second one.
+    // Every second part is between backticks.
     let parts: Vec<&str> = list.split('`').collect();
     let mut named: Vec<Named> = Vec::new();
     for at in (1..parts.len()).step_by(2) {
@@ -33,7 +34,7 @@ fn way(title: &str) -> Vec<Named> {
             continue;
         }
         let (owner, name) = code.split_once("::").unwrap_or(("Connection", code));
-        // Operations are in camel case, and no functions.
+        // Names in camel case are operations, not functions.
         if name.chars().all(|char| char.is_ascii_lowercase() || char == '_') {
             let (owner, name) = (owner.to_owned(), name.to_owned());
             named.push(Named { owner, name, file: None });
@@ -42,7 +43,7 @@ fn way(title: &str) -> Vec<Named> {
     named
 }
 
-/// All sources but tests.
+/// Collects all sources except tests.
 fn sources(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -90,20 +91,20 @@ fn body<'a>(sources: &'a [(PathBuf, String)], named: &Named) -> (&'a Path, Strin
     bodies.remove(0)
 }
 
-/// True if a function of `Connection`'s or of one of its parts calls the other.
+/// Returns `true` if the body of a method of `Connection` or of one of its parts calls `callee`.
 fn calls(body: &str, callee: &Named) -> bool {
-    // Not where it is defined, and where a call is set on two lines it is still one.
+    // Skips the definition, and joins calls that extend over two lines.
     let code: String = body.lines().skip(1).flat_map(|line| line.split_whitespace()).collect();
     let name = &callee.name;
     match callee.owner.as_str() {
-        // A closure that an operation calls has the connection as its parameter.
+        // In a closure that an operation calls, the connection is a parameter.
         "Connection" => ["self", "connection"]
             .iter()
             .any(|receiver| code.contains(&format!("{receiver}.{name}("))),
         owner => {
             let method = format!(".{name}(");
             let mut found = code.match_indices(&method);
-            // A method of the connection's may have the same name.
+            // `Connection` may have a method with the same name.
             found
                 .any(|(at, _)| !code[..at].ends_with("self") && !code[..at].ends_with("connection"))
                 || code.contains(&format!("{owner}::{name}("))
@@ -122,8 +123,9 @@ fn check(title: &str, least: usize) {
         assert!(says.is_none_or(|file| path.ends_with(file)), "{named:?} is in {path:?}");
         let from_outside = text.lines().next().unwrap().trim_start().starts_with("pub fn");
         let called = bodies[..at].iter().any(|(_, before)| calls(before, named));
-        assert!(called || from_outside, "nothing before it calls {named:?}");
-        // What a part does is called from many places, and `write` is a name of many.
+        assert!(called || from_outside, "no earlier function of the list calls {named:?}");
+        // Only calls of `Connection`'s methods are checked. Methods of parts are called from many
+        // places, and names such as `write` are not unique.
         for earlier in way[..at].iter().filter(|earlier| earlier.owner == "Connection") {
             let again = AGAIN.contains(&(&named.name, &earlier.name));
             assert!(again || !calls(text, earlier), "{named:?} calls {earlier:?}, back up");

@@ -1,4 +1,5 @@
-//! PATH_CHALLENGE and PATH_RESPONSE: which are sent, in which datagrams, and under which connection IDs.
+//! PATH_CHALLENGE and PATH_RESPONSE: which frames are sent, in which datagrams, and with which
+//! connection IDs.
 
 use std::sync::Mutex;
 
@@ -10,7 +11,7 @@ use crate::operation::{AttachPoint, Call, Hook, HookContext, HookError, Operatio
 const CHALLENGE: u64 = 0x1a;
 const RESPONSE: u64 = 0x1b;
 
-/// Hook that notes the data of the frames of a type that a connection writes.
+/// Hook that records the data of all frames of one type that a connection writes.
 struct Written(u64, Arc<Mutex<Vec<[u8; 8]>>>);
 
 impl Hook for Written {
@@ -23,7 +24,7 @@ impl Hook for Written {
     }
 }
 
-/// Data of the frames of this type that a connection writes from now on.
+/// Records the data of the frames of this type that a connection writes from now on.
 fn written(connection: &mut Connection, kind: u64) -> Arc<Mutex<Vec<[u8; 8]>>> {
     let list = Arc::new(Mutex::new(Vec::new()));
     let points = [AttachPoint::observe(Operation::WriteFrame)];
@@ -31,7 +32,7 @@ fn written(connection: &mut Connection, kind: u64) -> Arc<Mutex<Vec<[u8; 8]>>> {
     list
 }
 
-/// PATH_CHALLENGE frames with these numbers as data.
+/// Returns PATH_CHALLENGE frames with these numbers as data.
 fn challenges(numbers: std::ops::Range<u64>) -> Vec<u8> {
     numbers.flat_map(|number| [&[0x1a][..], &number.to_be_bytes()].concat()).collect()
 }
@@ -47,7 +48,7 @@ fn path_challenge_each_one_of_a_packet_is_answered() {
         let expected: Vec<[u8; 8]> = (0..count).map(u64::to_be_bytes).collect();
         assert_eq!(*answered.lock().unwrap(), expected);
         let sizes: Vec<usize> = forger.sent[before..].iter().map(|(_, size)| *size).collect();
-        assert_eq!(sizes, [1200], "one datagram, of the size that s.8.2.2 asks for");
+        assert_eq!(sizes, [1200], "one datagram of the size that s.8.2.2 requires");
     }
 }
 
@@ -65,7 +66,7 @@ fn path_challenge_each_one_of_several_packets_is_answered() {
     assert_eq!(answered.lock().unwrap().len(), 9);
 }
 
-/// However many an attacker puts into a packet, it draws one datagram, and no more is kept.
+/// Any number of PATH_CHALLENGE frames in a packet elicits one datagram, and the state is bounded.
 #[test]
 fn path_challenge_flood_draws_one_datagram_for_a_packet() {
     let mut forger = Forger::new();
@@ -85,7 +86,7 @@ fn path_challenge_goes_again_with_other_data() {
     let mut forger = Forger::new();
     let asked = written(&mut forger.server, CHALLENGE);
     for turn in 0..4 {
-        // Credit for more than one.
+        // Credit for more than one datagram.
         forger.forge(victim(1), &[PING, &[0; 1100]].concat());
         forger.pass(Duration::from_millis(700 + turn), false, |_| {});
     }
@@ -96,7 +97,8 @@ fn path_challenge_goes_again_with_other_data() {
     }
 }
 
-/// RFC 9000 s.8.2.1: a small packet came, so the first challenge is small, too; the second one is not.
+/// RFC 9000 s.8.2.1: the first challenge answers a small packet and is therefore small. The second
+/// one is not.
 #[test]
 fn path_challenge_of_1200_bytes_follows_a_smaller_one() {
     let mut forger = Forger::new();
@@ -111,25 +113,26 @@ fn path_challenge_of_1200_bytes_follows_a_smaller_one() {
     let at_new = asked.lock().unwrap().len();
     assert!(at_new >= 2, "{at_new} challenges");
     assert!(!forger.server.path().is_asking() && forger.validated() == Some(new));
-    assert_eq!(forger.server.paths.iter().count(), 1, "the old path is forgotten then");
+    assert_eq!(forger.server.paths.iter().count(), 1, "the old path is removed");
 }
 
 #[test]
 fn path_validation_fails_on_a_path_that_carries_no_1200_bytes() {
     let mut forger = Forger::new();
     let new = address("203.0.113.200:7");
-    // The new path takes small datagrams alone. The old one goes on to work.
+    // The new path carries only small datagrams. The old one still works.
     forger.own = vec![new];
     forger.largest = 1000;
     forger.forge(new, PING);
     forger.pass(Duration::from_millis(500), true, |_| {});
     assert_eq!((forger.server.remote_address(), forger.validated()), (new, Some(new)));
-    assert!(forger.server.path().is_asking(), "whether it carries 1,200 bytes");
+    assert!(forger.server.path().is_asking(), "the path is not probed with 1,200 bytes");
     forger.pass(Duration::from_secs(10), false, |_| {});
     assert_eq!(forger.server.remote_address(), address(HOME), "RFC 9000 s.9.3.2");
 }
 
-/// RFC 9000 s.9.5: who probes before it moves does not want its networks to be linked.
+/// RFC 9000 s.9.5: a peer that probes a path before it migrates must not be linkable between its
+/// networks.
 #[test]
 fn path_challenge_from_a_new_address_is_answered_under_another_connection_id() {
     let mut forger = Forger::new();
@@ -146,7 +149,7 @@ fn path_challenge_from_a_new_address_is_answered_under_another_connection_id() {
     let path = forger.server.paths.iter().find(|path| path.remote() == new).unwrap();
     let sequence = path.remote_id();
     assert_ne!(sequence, before);
-    // It stays the same when the client moves there.
+    // The connection ID does not change when the client migrates to the path.
     forger.own = vec![new];
     forger.forge(new, PING);
     forger.pass(Duration::from_secs(5), true, |_| {});
@@ -155,7 +158,7 @@ fn path_challenge_from_a_new_address_is_answered_under_another_connection_id() {
     assert_eq!(forger.server.ids.remote.get(before.unwrap()), None, "the old one is retired");
 }
 
-/// Paths that come and go all the time use up no connection ID for good.
+/// A peer that constantly opens new paths does not exhaust the connection IDs.
 #[test]
 fn path_challenge_from_many_addresses_leaves_connection_ids_for_the_next() {
     let mut forger = Forger::new();
@@ -194,7 +197,7 @@ fn migration_to_a_preferred_address_waits_for_validation() {
     network.run_until(Duration::from_secs(5), |_, server| {
         let path = server.path();
         if path.local() == Some(preferred) {
-            assert!(path.is_validated(), "it moved too early");
+            assert!(path.is_validated(), "migrated before the path was validated");
             moved = true;
         }
         moved
@@ -203,13 +206,14 @@ fn migration_to_a_preferred_address_waits_for_validation() {
     assert_eq!(network.server().path().local(), Some(preferred));
 }
 
-/// A copy of a client's packet is sent to the preferred address by somebody else: the server asks, and stays.
+/// An attacker sends a copy of a client's packet to the preferred address. The server probes this
+/// path but does not migrate.
 #[test]
 fn migration_to_a_preferred_address_not_for_a_copied_packet() {
     let mut network = with_preferred();
     network.client.preferred_address = None;
     network.run_until(Duration::from_secs(5), |client, _| {
-        // The client does not want to go there.
+        // The client does not migrate to the preferred address.
         client.preferred_address = None;
         client.handshake.is_confirmed()
     });
@@ -227,7 +231,7 @@ fn migration_to_a_preferred_address_not_for_a_copied_packet() {
         while let Some(sent) = server.poll_transmit(now, &mut buffer) {
             asked += usize::from(sent.source == local);
         }
-        assert_ne!(server.path().local(), local, "not without an answer");
+        assert_ne!(server.path().local(), local, "migrated without a PATH_RESPONSE");
         now = server.poll_timeout().unwrap().min(now + Duration::from_millis(100));
         server.handle_timeout(now);
     }

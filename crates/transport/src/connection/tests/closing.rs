@@ -1,4 +1,4 @@
-//! The end of a connection in every state: before each call into either end, in turn.
+//! Closes a connection in every state: before each call into either end, in turn.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,13 +16,13 @@ use crate::violation::Failure;
 
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// The ends are about to reach their idle timeout.
+/// The time at which the ends are about to reach their idle timeout.
 const IDLE: Duration = Duration::from_secs(29);
 
-/// A network, made anew for each moment.
+/// Creates a new network for each call before which the connection ends.
 type Make<'a> = &'a dyn Fn() -> Network;
 
-/// What ends the connection at one end.
+/// Ends the connection at one end.
 type End = fn(&mut Connection, Timestamp);
 
 fn internal(reason: &str) -> Failure {
@@ -33,11 +33,12 @@ fn close(end: &mut Connection, now: Timestamp) {
     end.close(now, VarInt::from_u32(7), "done");
 }
 
-/// Ends the connection before each call, and hands `check` the network when it is over. Returns the number of calls.
+/// Runs the exchange once for each call. Ends the connection before this call, and passes the
+/// network to `check` afterwards. Returns the number of calls.
 fn at_every_call(make: Make<'_>, side: Side, end: End, check: impl Fn(&Network, u64)) -> u64 {
     for call in 0.. {
         let mut network = make();
-        // It may have ended by itself before.
+        // The connection may already have ended.
         let open = Rc::new(Cell::new(None));
         let found = open.clone();
         let act: Act = (
@@ -60,10 +61,10 @@ fn at_every_call(make: Make<'_>, side: Side, end: End, check: impl Fn(&Network, 
             touch(network.server_mut(), now);
         }
     }
-    unreachable!("a connection makes a finite number of calls")
+    unreachable!("the number of calls is finite")
 }
 
-/// Runs a short exchange until both ends have forgotten the connection.
+/// Runs a short exchange until both ends have discarded the connection.
 fn run(network: &mut Network, side: Side) {
     let (mut opened, mut calm) = (None, 0);
     network.run_until(LIMIT, |client, server| {
@@ -79,11 +80,12 @@ fn run(network: &mut Network, side: Side) {
         let end = if side == Side::Client { client } else { server };
         end.is_drained()
     });
-    // The other end may wait for the idle timeout, or may never have heard of the connection.
+    // The other end may wait for its idle timeout, or may never have received a packet of the
+    // connection.
     network.wait(Duration::from_secs(100));
 }
 
-/// Whatever is called afterwards: it does nothing, and does not panic.
+/// Calls all functions of an ended connection: they have no effect and do not panic.
 fn touch(end: &mut Connection, now: Timestamp) {
     let mut buffer = [0; 1500];
     assert!(end.is_drained());
@@ -102,7 +104,7 @@ fn touch(end: &mut Connection, now: Timestamp) {
     assert!(end.memory() < 1 << 20);
 }
 
-/// Makes a network anew for each case.
+/// Creates a new network for each case.
 type MakeNetwork = Box<dyn Fn() -> Network>;
 
 fn networks() -> Vec<(&'static str, MakeNetwork)> {
@@ -117,7 +119,7 @@ fn networks() -> Vec<(&'static str, MakeNetwork)> {
         network
     };
     let (client, server) = early_configs();
-    // The session is good for one connection.
+    // A session ticket can be used for one connection.
     let early = move || {
         visit(&client, &server);
         let network = Network::between(1, Faults::none(), &client, server.clone());
@@ -162,7 +164,7 @@ fn close_by_the_application_before_every_call() {
                 match &closed[there] {
                     Some(CloseReason::Peer(error)) if *error == own => {}
                     Some(CloseReason::Peer(error)) if *error == early && !confirmed => {}
-                    // The first packet was answered by Retry or Version Negotiation.
+                    // The first packet was answered with Retry or Version Negotiation.
                     None if !network.has_server() => {}
                     other => panic!("{other:?} {}", context()),
                 }
@@ -172,7 +174,8 @@ fn close_by_the_application_before_every_call() {
     }
 }
 
-/// By an error of the transport, by a stateless reset or the idle timeout, and by silence of the other end.
+/// The connection ends by a transport error, a stateless reset, the idle timeout, or silence of the
+/// other end.
 #[test]
 fn close_for_other_reasons_before_every_call() {
     let ends: [(&str, End); 4] = [
@@ -203,7 +206,7 @@ fn close_for_other_reasons_before_every_call() {
     }
 }
 
-/// Datagrams are lost and come late and twice.
+/// The network loses, delays and duplicates datagrams.
 #[test]
 fn close_on_bad_networks_before_every_call() {
     for seed in 0..6 {
@@ -248,7 +251,7 @@ fn close_after_a_handshake_that_the_peer_confirms_too_early() {
         close(client, now);
         network.run_until(LIMIT, |client, _| client.is_drained());
     }
-    assert!(early > 0, "it is confirmed too early now and then");
+    assert!(early > 0, "no handshake was confirmed too early");
 }
 
 /// RFC 9000 s.10.2, RFC 9001 s.6.5: a probe timeout includes the time for which the peer may delay

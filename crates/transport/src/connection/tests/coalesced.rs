@@ -1,4 +1,4 @@
-//! Several packets in a datagram.
+//! Several packets in one datagram.
 
 use equic_wire::packet::{Datagram, LongInvariant, Packet, ParseOptions};
 use rustls::pki_types::ServerName;
@@ -10,8 +10,9 @@ use crate::connection::handshake::initial_suite;
 use crate::connection::start::Start;
 use crate::crypto::testing::configs;
 
-/// A server's first flight in datagrams of every size, with IDs of 20 bytes: what loss detection believes
-/// to be sent was sent, whatever has no room behind it.
+/// Sends a server's first flight in datagrams of every size, with connection IDs of 20 bytes. Loss
+/// detection must record only frames that were sent, even if another packet has no room in the
+/// datagram.
 #[test]
 fn packet_coalesced_without_room_keeps_its_frames() {
     for size in 150..450 {
@@ -43,7 +44,7 @@ fn packet_coalesced_without_room_keeps_its_frames() {
         while let Some(sent) = server.poll_transmit(now, &mut buffer[..size]) {
             let read = Datagram::new(&buffer[..sent.size], ParseOptions::default());
             let found = read.filter(|one| matches!(one, Ok(Packet::Long(_)))).count() as u64;
-            assert!(found > 0, "{size}: a datagram without a packet");
+            assert!(found > 0, "{size}: the datagram has no packet");
             (packets, datagrams) = (packets + found, datagrams + 1);
         }
         assert!(datagrams > 1, "{size}: {datagrams} datagrams");
@@ -51,9 +52,8 @@ fn packet_coalesced_without_room_keeps_its_frames() {
     }
 }
 
-/// An application closes as soon as it learns that the handshake is complete, before anything more
-/// was sent. The peer's handshake must be complete, too, and the peer must get the application's
-/// code.
+/// An application closes as soon as the handshake completes at its end, before any other packet is
+/// sent. The peer's handshake must also complete, and the peer must receive the application's code.
 #[test]
 fn close_at_once_sends_the_last_flight_before() {
     for closes in [Side::Client, Side::Server] {
@@ -95,7 +95,8 @@ fn close_at_once_sends_the_last_flight_before() {
     }
 }
 
-/// What one end has to send reaches the other, which may close as soon as its handshake is complete.
+/// Delivers all that one end sends to the other end, which may close as soon as its handshake is
+/// complete.
 fn pass(from: &mut Connection, to: &mut Connection, closes: bool) {
     let (now, mut buffer) = (Timestamp::START, [0; 1500]);
     let arrival =

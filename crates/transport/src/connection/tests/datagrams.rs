@@ -10,7 +10,7 @@ fn numbered(number: u32, length: usize) -> Vec<u8> {
     data
 }
 
-/// All that is there to read.
+/// Reads all received datagrams.
 fn drain(connection: &mut Connection) -> Vec<u32> {
     let mut numbers = Vec::new();
     while let Some(data) = connection.read_datagram() {
@@ -26,7 +26,7 @@ fn datagram_frames_arrive_once_or_are_counted_as_lost() {
         network.connect();
         let (mut sent, mut arrived) = (0u32, Vec::new());
         network.run_until(Duration::from_secs(60), |client, server| {
-            let most = client.max_datagram_size().expect("the server takes them");
+            let most = client.max_datagram_size().expect("the server accepts datagrams");
             assert!((1100..1472).contains(&most), "{most}");
             while sent < 500 {
                 match client.send_datagram(numbered(sent, (sent as usize * 37) % most)) {
@@ -69,7 +69,7 @@ fn datagram_frames_that_are_not_read_drop_the_oldest() {
     let read = drain(network.server_mut());
     assert_eq!(read.len() as u64 + dropped, 300);
     assert!(read.len() >= 15 && *read.last().unwrap() == 299, "{read:?}");
-    // Empty ones are not free.
+    // Empty datagrams count too.
     let mut sent = 0;
     network.run_until(Duration::from_secs(60), |client, server| {
         while sent < 3000 && client.send_datagram(Vec::new()).is_ok() {
@@ -84,12 +84,12 @@ fn datagram_frames_that_are_not_read_drop_the_oldest() {
 fn datagram_frame_that_does_not_fit_is_refused() {
     let mut network = Network::new(1, Faults::none());
     let before = network.client.send_datagram(vec![1]);
-    assert_eq!(before, Err(DatagramError::Unsupported), "nobody has said yes yet");
+    assert_eq!(before, Err(DatagramError::Unsupported), "the peer's consent is not known yet");
     network.connect();
     let most = network.client.max_datagram_size().unwrap();
     let refused = network.client.send_datagram(vec![1; most + 1]);
     assert_eq!(refused, Err(DatagramError::TooLarge(most)));
-    // As large as it may be, and streams in both directions beside it.
+    // Datagrams of the maximum size, and at the same time streams in both directions.
     for number in 0..20 {
         let most = network.client.max_datagram_size().unwrap();
         network.client.send_datagram(numbered(number, most)).unwrap();
@@ -116,7 +116,7 @@ fn datagram_send_buffer_room_is_reported() {
     assert!(network.seen(1, &Event::DatagramsReadable));
 }
 
-/// RFC 9221 s.3: neither without consent nor beyond it.
+/// RFC 9221 s.3: a DATAGRAM frame without consent, or larger than permitted, closes the connection.
 #[test]
 fn datagram_frame_beyond_the_limit_closes_the_connection() {
     for buffer in [0, 100] {
@@ -124,7 +124,7 @@ fn datagram_frame_beyond_the_limit_closes_the_connection() {
         let mut network = Network::with(1, Faults::none(), set);
         network.connect();
         assert_eq!(network.client.max_datagram_size(), (buffer > 0).then_some(97));
-        // A client that does not care.
+        // A client that ignores the limit.
         network.client.peer.as_mut().unwrap().pretend_max_datagram_frame_size(65_535);
         network.client.send_datagram(vec![0; 100]).unwrap();
         network.run_until(Duration::from_secs(10), |_, server| server.is_drained());
@@ -133,7 +133,7 @@ fn datagram_frame_beyond_the_limit_closes_the_connection() {
     }
 }
 
-/// The path takes less than it did while datagrams wait: those that do not fit are given up.
+/// The path MTU decreases while datagrams wait. Datagrams that do not fit any longer are dropped.
 #[test]
 fn datagram_frames_too_large_for_a_shrunken_path_are_dropped() {
     let mut network = Network::new(1, Faults::none());

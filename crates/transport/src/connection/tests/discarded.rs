@@ -1,4 +1,4 @@
-//! Packets that are discarded whatever is in them, and CRYPTO data at a level that is over.
+//! Packets that are discarded whatever they contain, and CRYPTO data at a level that is complete.
 
 use bytes::Bytes;
 use equic_wire::frame::{Crypto, Frame};
@@ -11,7 +11,7 @@ use crate::crypto::testing::configs;
 
 const PING: &[u8] = &[0x01];
 
-/// Both ends, as soon as `done` says so, and the time.
+/// Runs until `done` returns `true`, and returns both ends and the time.
 fn until(
     done: impl FnMut(&mut Connection, &mut Connection) -> bool,
 ) -> (Connection, Connection, Timestamp) {
@@ -20,7 +20,7 @@ fn until(
     network.into_ends()
 }
 
-/// The server has read the client's first packet, and has sent nothing yet.
+/// Returns the ends when the server has read the client's first packet and has sent nothing yet.
 fn server_has_begun() -> (Connection, Connection, Timestamp) {
     let (client_tls, server_tls) = configs();
     let transport = Arc::new(TransportConfig::default());
@@ -38,7 +38,7 @@ fn server_has_begun() -> (Connection, Connection, Timestamp) {
     (client, server, now)
 }
 
-/// The client has read the server's first flight, and has sent nothing since.
+/// Returns the ends when the client has read the server's first flight and has sent nothing since.
 fn client_has_begun() -> (Connection, Connection, Timestamp) {
     let (mut client, mut server, now) = server_has_begun();
     pass(&mut server, &mut client, now);
@@ -46,7 +46,7 @@ fn client_has_begun() -> (Connection, Connection, Timestamp) {
     (client, server, now)
 }
 
-/// One end gets all that the other one has to send.
+/// Delivers all that one end sends to the other one.
 fn pass(from: &mut Connection, to: &mut Connection, now: Timestamp) {
     let mut buffer = vec![0; 1500];
     while let Some(sent) = from.poll_transmit(now, &mut buffer) {
@@ -61,7 +61,7 @@ fn deliver(end: &mut Connection, now: Timestamp, datagram: &mut [u8]) {
     end.handle_datagram(now, arrival, datagram);
 }
 
-/// Packets that an end takes of a datagram: each that it opens counts.
+/// Returns the number of packets of a datagram that an end decrypts.
 fn taken(end: &mut Connection, now: Timestamp, datagram: &mut [u8]) -> u64 {
     let before = end.stats().packets_received;
     deliver(end, now, datagram);
@@ -81,12 +81,12 @@ fn crypto(offset: u64, data: &[u8]) -> Vec<u8> {
 #[track_caller]
 fn assert_violation(end: &Connection, violation: Violation) {
     let close::Closing::Telling { error, .. } = &end.closing else {
-        panic!("it is open or drained: {:?}", end.closing)
+        panic!("open or drained instead of closing: {:?}", end.closing)
     };
     assert_eq!(error.violation, Some(violation), "{error}");
 }
 
-/// RFC 9000 s.7.2, at both ends, for all long headers whose keys are there.
+/// RFC 9000 s.7.2, at both ends, for all long headers with available keys.
 #[test]
 fn cid_source_of_another_than_the_peer_is_discarded() {
     let other = ConnectionId::cut(&[0x77; 8]);
@@ -108,7 +108,7 @@ fn cid_source_of_another_than_the_peer_is_discarded() {
     }
 }
 
-/// RFC 9000 s.14.1: not only the first one.
+/// RFC 9000 s.14.1 holds for every Initial packet, not only the first.
 #[test]
 fn initial_of_a_small_datagram_is_discarded_by_a_server() {
     let (mut client, mut server, now) = server_has_begun();
@@ -118,7 +118,7 @@ fn initial_of_a_small_datagram_is_discarded_by_a_server() {
         assert_eq!(taken(&mut server, now, &mut small), 0);
         assert_eq!(taken(&mut server, now, &mut client.forge(SpaceId::Initial, PING)), 1);
     }
-    // A server may acknowledge in a small one.
+    // A server may acknowledge in a small datagram.
     let mut small = server.forge_of(SpaceId::Initial, PING, 0);
     assert_eq!(taken(&mut client, now, &mut small), 1);
 }
@@ -134,7 +134,8 @@ fn initial_with_a_token_is_discarded_by_a_client() {
     assert_eq!(taken(&mut client, now, &mut server.forge(SpaceId::Initial, PING)), 1);
 }
 
-/// RFC 9001 s.4.1.3: data beyond what TLS has read closes the connection; what it has read may come again.
+/// RFC 9001 s.4.1.3: data beyond what TLS has read closes the connection. Data that TLS has read
+/// may arrive again.
 #[test]
 fn crypto_of_an_old_level_is_a_violation() {
     for to in [Side::Client, Side::Server] {
@@ -165,12 +166,12 @@ fn crypto_after_the_handshake_is_a_violation() {
     assert_violation(&client, Violation::CryptoAtOldLevel);
 }
 
-/// What waits behind a gap when the level ends cannot be read any more.
+/// CRYPTO data is buffered behind a gap when its level ends.
 #[test]
 fn crypto_left_over_at_the_end_of_a_level_is_a_violation() {
     let (mut client, mut server, now) = server_has_begun();
     deliver(&mut client, now, &mut server.forge(SpaceId::Initial, &crypto(3000, &[1; 10])));
-    assert!(!client.closing.is_closed(), "it may be data that comes out of order");
+    assert!(!client.closing.is_closed(), "closed for data that may only be out of order");
     pass(&mut server, &mut client, now);
     assert_violation(&client, Violation::CryptoNotConsumed);
 }

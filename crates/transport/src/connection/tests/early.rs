@@ -7,7 +7,7 @@ use super::handshake::{LIMIT, bad, seeds, violation, with_retry};
 use super::*;
 use crate::crypto::testing::configs;
 
-/// Configurations that can do 0-RTT, and remember.
+/// Returns configurations that permit 0-RTT and store sessions.
 pub(super) fn early_configs() -> (ClientConfig, ServerConfig) {
     let (client, server) = configs();
     let (mut client, mut server) = ((*client).clone(), (*server).clone());
@@ -20,7 +20,7 @@ pub(super) fn early_configs() -> (ClientConfig, ServerConfig) {
     )
 }
 
-/// A first connection, for a session.
+/// Makes a first connection to obtain a session.
 pub(super) fn visit(client: &ClientConfig, server: &ServerConfig) {
     let mut network = Network::between(99, Faults::none(), client, server.clone());
     network.connect();
@@ -32,12 +32,12 @@ pub(super) fn visit(client: &ClientConfig, server: &ServerConfig) {
 fn early_data_takes_one_round_trip() {
     let (client, server) = early_configs();
     let first = Network::between(1, Faults::none(), &client, server.clone());
-    assert!(!first.client.is_early(), "there is no session yet");
+    assert!(!first.client.is_early(), "0-RTT without a session");
     visit(&client, &server);
     let mut network = Network::between(1, Faults::none(), &client, server);
     assert!(network.client.is_early() && !network.client.is_connected());
     let took = echo(&mut network, 5000);
-    // Only what the server's unvalidated half may not send waits for more.
+    // Only data beyond the anti-amplification limit takes longer.
     assert!(took < 45 * MS, "{took:?}");
     network.connect();
     for events in &network.events {
@@ -48,7 +48,8 @@ fn early_data_takes_one_round_trip() {
     echo(&mut network, 50_000);
 }
 
-/// Sessions of version 2 are kept apart: one of a version is good for that alone (RFC 9369 s.5).
+/// Sessions of version 2 are kept apart. A session can be used only with its version (RFC 9369
+/// s.5).
 #[test]
 fn early_data_sessions_of_both_versions() {
     use super::versions::{V1, V2};
@@ -97,14 +98,15 @@ fn early_data_and_retry() {
     let (client, server) = early_configs();
     visit(&client, &server);
     let mut network = Network::between(1, Faults::none(), &client, server);
-    // The limits were another server's: with its IDs changed it is not told from the first.
+    // After a Retry, the server's transport parameters have other connection IDs. The limits that
+    // were remembered for 0-RTT still apply.
     with_retry(&mut network, true);
     echo(&mut network, 5000);
     network.connect();
     assert!(network.events[0].contains(&Event::EarlyDataAccepted));
 }
 
-/// RFC 9001 s.4.6.2: streams begin anew.
+/// RFC 9001 s.4.6.2: streams start from scratch.
 #[test]
 fn early_data_is_rejected_by_a_server_with_lower_limits() {
     let (client, mut server) = early_configs();
@@ -145,14 +147,14 @@ fn early_data_is_rejected_by_a_server_with_lower_limits() {
     }
 }
 
-/// RFC 9000 s.7.4.1: whoever takes early data keeps the promises it was sent under.
+/// RFC 9000 s.7.4.1: a server that accepts early data must keep the limits that it promised.
 #[test]
 fn early_data_accepted_with_lower_limits_is_a_violation() {
     let (client, server) = early_configs();
     visit(&client, &server);
     let mut network = Network::between(1, Faults::none(), &client, server);
     network.on_server = Some(Box::new(|server| {
-        // The session is found under the old promises; less is declared.
+        // The session has the old limits, and the server declares lower ones.
         let before = server.start.declared().to_vec();
         let mut parameters = TransportParameters::parse(&before, Side::Server).unwrap();
         parameters.initial_max_stream_data_uni = VarInt::from_u32(10);

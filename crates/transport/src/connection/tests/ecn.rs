@@ -1,4 +1,4 @@
-//! ECN on networks that mark wrongly (RFC 9000 s.13.4.2, A.4).
+//! ECN on networks that mark incorrectly (RFC 9000 s.13.4.2, A.4).
 
 use super::*;
 use crate::path::EcnState;
@@ -28,14 +28,14 @@ fn ecn_fails_on_networks_that_change_every_mark() {
         echo(&mut network, 400_000);
         assert_eq!(states(&network), [EcnState::Failed; 2]);
         let window = network.server().path().window();
-        assert!(window > 10 * 1200, "the window has grown since: {window}");
+        assert!(window > 10 * 1200, "the window has not grown: {window}");
     }
 }
 
 #[test]
 fn ecn_stays_where_some_marks_arrive() {
     let mut network = Network::new(1, Faults::none());
-    // One direction is congested at times, by the clock of the packets.
+    // The network marks all packets with CE during every fourth transfer.
     let mut count = 0;
     network.connect();
     for _ in 0..20 {
@@ -60,14 +60,15 @@ fn ecn_is_validated_again_after_a_migration() {
         echo(&mut network, 100_000);
         network.pass(Duration::from_secs(4));
         echo(&mut network, 100_000);
-        // Where an acknowledgement covers packets of both paths, the test of the new one may stay without outcome: then
-        // nothing is marked either.
+        // If an acknowledgement covers packets of both paths, the validation of ECN on the new path
+        // may stay undecided. No packet is marked in this case.
         let ends = [&network.client, network.server()];
         assert_eq!(ends.map(|end| end.path().ecn().marks()), [marks; 2], "{:?}", states(&network));
     }
 }
 
-/// Answers on another path carry no marks, which the peer would count with those of this one.
+/// Answers on another path have no ECN marks, because the peer would add them to the counts of this
+/// path.
 #[test]
 fn ecn_is_not_disturbed_by_probes_of_another_path() {
     use super::validated::{Forger, HOME, PING, address, victim};

@@ -1,4 +1,5 @@
-//! Frames of hooks: their own and no others, said once what became of them.
+//! Frames of hooks: a hook sends only its own frame types, and is notified once of each frame's
+//! fate.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,12 +17,13 @@ use crate::operation::{
     AttachError, AttachPoint, Bytes, Decision, Denied, HookError, HookId, Operation, OwnFrame,
 };
 
-/// A STREAM frame with an end: what no hook may put into a packet.
+/// A STREAM frame with the FIN bit. A hook must not write it into a packet.
 const STREAM: [u8; 6] = [0x0b, 0x00, 0x03, b'y', b'e', b's'];
 
 const STAMP_TYPE: [u8; 4] = [0x80, 0x00, 0x2f, 0x5a];
 
-/// The client's hook writes these bytes once, and says of a frame of its own that it is so long.
+/// Attaches a hook to the client that writes these bytes once. `length` is its answer when the
+/// transport asks for the length of its own frame.
 fn writes(
     connection: &mut Connection,
     bytes: Vec<u8>,
@@ -54,7 +56,7 @@ fn writes(
 fn hook_writes_only_frames_of_its_own() {
     let own = [&STAMP_TYPE[2..], &[7; 8]].concat();
     let own = {
-        // Two bytes of type, as they are shortest.
+        // A frame type that needs two bytes in its shortest encoding.
         let mut own = own;
         own[0] = 0x6f;
         own
@@ -64,12 +66,12 @@ fn hook_writes_only_frames_of_its_own() {
     type Length = fn(&[u8]) -> u64;
     let cases: [(&str, Vec<u8>, Length); 7] = [
         ("a STREAM frame", STREAM.to_vec(), all),
-        ("one behind its own", [&own[..], &STREAM].concat(), whole),
-        ("one before its own", [&STREAM[..], &own].concat(), whole),
-        ("less than one of its own", own[..9].to_vec(), whole),
-        ("one that does not say where it ends", own.clone(), all),
+        ("a STREAM frame after its own", [&own[..], &STREAM].concat(), whole),
+        ("a STREAM frame before its own", [&STREAM[..], &own].concat(), whole),
+        ("a truncated frame of its own", own[..9].to_vec(), whole),
+        ("a frame without a valid length", own.clone(), all),
         ("a type that is not in its shortest form", [&STAMP_TYPE[..], &[7; 8]].concat(), |_| 12),
-        ("more than there is room", vec![0x6f; 100_000], whole),
+        ("more bytes than there is room for", vec![0x6f; 100_000], whole),
     ];
     for (what, bytes, length) in cases {
         let mut network = Network::new(1, Faults::none());
@@ -81,11 +83,11 @@ fn hook_writes_only_frames_of_its_own() {
         assert_eq!(network.server_mut().accept(Direction::Bidirectional), None, "{what}");
         assert!(post.lock().unwrap().taken.is_empty(), "{what}");
         assert!(network.client.extensions.is_empty());
-        // And all goes on.
+        // The connection still transfers data.
         echo(&mut network, 10_000);
         assert_eq!(network.closed(), [None, None], "{what}");
     }
-    // The same hook, when it does what it may.
+    // The same hook with a correct frame.
     let mut network = Network::new(1, Faults::none());
     let post = with_stamps(&mut network);
     network.connect();
@@ -104,7 +106,7 @@ fn hook_frame_types_belong_to_one_hook() {
         let frames: Vec<OwnFrame> = types.iter().copied().map(OwnFrame::new).collect();
         client.attach_with_frames(always(&[0]), points, &frames)
     };
-    // PADDING, STREAM, HANDSHAKE_DONE, IMMEDIATE_ACK, DATAGRAM, ACK_FREQUENCY, none.
+    // PADDING, STREAM, HANDSHAKE_DONE, IMMEDIATE_ACK, DATAGRAM, ACK_FREQUENCY, and no valid type.
     for taken in [0x00, 0x0a, 0x1e, 0x1f, 0x31, 0xaf, 1 << 62] {
         let refused = Err(AttachError::FrameType(taken));
         assert_eq!(attach(&[parse.of_frame(taken)], &[taken]), refused, "{taken:#x}");
@@ -124,7 +126,7 @@ fn hook_frame_types_belong_to_one_hook() {
         let point = AttachPoint::replace(operation).of_frame(frame_type);
         assert_eq!(attach(&[point], &[]), Err(AttachError::NotOwn(operation, frame_type)));
     }
-    // Whose it is, and that it is free again afterwards.
+    // A frame type belongs to one hook, and is free again after the hook is detached.
     let first = attach(&[point], &[STAMP]).unwrap();
     let other = parse.of_frame(STAMP + 1);
     assert_eq!(attach(&[other], &[STAMP + 1, STAMP]), Err(AttachError::FrameType(STAMP)));
@@ -133,7 +135,8 @@ fn hook_frame_types_belong_to_one_hook() {
     assert!(network.client.attach_with_frames(always(&[0]), &[point], &frames).is_ok());
 }
 
-/// One hook for every type is asked for its own, and of others for those that the transport knows.
+/// A hook for every type gets its own frame types, and of all others only those that the transport
+/// knows.
 #[test]
 fn hook_for_all_types_gets_its_own() {
     let mut network = Network::new(3, Faults::none());
@@ -180,7 +183,7 @@ fn hook_queue_that_is_full_affects_no_other() {
         let points = [own_point, AttachPoint::replace(look)];
         network.client.attach_with_frames(hook, &points, &[OwnFrame::new(own)]).unwrap();
     }
-    // Closed for a moment, so that nothing leaves: there is no datagram without path to send it on.
+    // Calls both hooks without sending anything, so that the frames stay queued.
     network.client.poll_timeout();
     let usual = network.client.path().key();
     network.client.decide(Operation::SelectPath, (), usual);
@@ -200,7 +203,7 @@ fn hook_frames_that_are_queued_are_all_written() {
     assert!(taken.iter().copied().eq(0..400), "{} of 400: {taken:?}", taken.len());
 }
 
-/// A frame for which a packet has too little room left waits for the next one.
+/// If the rest of a packet is too small for a frame, the frame is sent in the next packet.
 #[test]
 fn hook_frame_without_room_goes_into_the_next_packet() {
     const LONG: usize = 300;
@@ -250,10 +253,10 @@ fn hook_frame_without_room_goes_into_the_next_packet() {
     assert!(taken.iter().copied().eq(0..20), "{} of 20: {taken:?}", taken.len());
 }
 
-/// Acknowledged or lost, and that once, whatever probes repeat.
+/// Each frame is reported once, as acknowledged or lost, even if probes repeat it.
 #[test]
 fn hook_is_notified_once_of_the_fate_of_a_frame() {
-    // A packet has tens of them, so there are some packets to lose.
+    // A packet holds tens of frames, so several packets are needed for some to be lost.
     let (mut acked, mut lost) = (0, 0);
     for seed in 0..8 {
         let late = Duration::from_millis(30);
@@ -271,7 +274,7 @@ fn hook_is_notified_once_of_the_fate_of_a_frame() {
         (acked, lost) = (acked + post.acked.len(), lost + post.lost.len());
     }
     assert!(acked > 50 && lost > 50, "{acked} acknowledged, {lost} lost");
-    // A tail that is lost: probes go, and nothing is said before it is known.
+    // The tail is lost. Probes are sent, and the hook is not notified before the fate is known.
     let mut network = Network::new(7, Faults::none());
     let post = with_stamps(&mut network);
     network.connect();
@@ -280,12 +283,12 @@ fn hook_is_notified_once_of_the_fate_of_a_frame() {
     let mut dropped = 0;
     network.meddle = Some(Box::new(move |to_server, bytes| {
         dropped += u8::from(to_server);
-        // The first, and what the first probe timeout sends.
+        // Drops the first packet and the packets of the first PTO.
         if to_server && dropped <= 3 { Vec::new() } else { vec![(to_server, bytes.to_vec())] }
     }));
     queue(&mut network, &post, 0..1);
     network.run_until(Duration::from_secs(10), |client, _| client.stats().probe_timeouts == 2);
-    assert_eq!(*post.lock().unwrap().lost, [0u64; 0], "nobody knows yet");
+    assert_eq!(*post.lock().unwrap().lost, [0u64; 0], "reported before the fate is known");
     network.run_until(Duration::from_secs(10), |client, _| client.path().in_flight() == 0);
     let post = post.lock().unwrap();
     assert_eq!((&post.acked[..], &post.lost[..]), (&[][..], &[0][..]));
@@ -318,7 +321,7 @@ fn hook_frame_that_elicits_no_acknowledgement() {
         let hook = Box::new(Stamps(post.clone()));
         network.client.attach_with_frames(hook, &Stamps::POINTS, &[own]).unwrap();
         network.run_until(Duration::from_secs(1), |_, _| *arrived.lock().unwrap() > 0);
-        // Nobody says anything any more.
+        // Both ends are silent.
         network.run_until(Duration::from_secs(60), |client, server| {
             client.is_drained() && server.is_drained()
         });
@@ -330,7 +333,7 @@ fn hook_frame_that_elicits_no_acknowledgement() {
     assert_eq!(answers(OwnFrame::silent(STAMP)), (0, 0));
 }
 
-/// In Initial packets nothing but what the RFC allows.
+/// Initial packets may contain only the frames that the RFC permits.
 #[test]
 fn hook_frames_in_other_than_1_rtt_packets_are_a_violation() {
     let mut network = Network::new(9, Faults::none());
@@ -348,7 +351,7 @@ fn hook_frames_in_other_than_1_rtt_packets_are_a_violation() {
     assert!(post.lock().unwrap().taken.is_empty());
 }
 
-/// In 0-RTT packets neither: they wait.
+/// Hook frames are not sent in 0-RTT packets. They wait.
 #[test]
 fn hook_frames_wait_for_1_rtt_keys() {
     let (client, server) = early_configs();
@@ -365,7 +368,8 @@ fn hook_frames_wait_for_1_rtt_keys() {
     assert_eq!(network.closed(), [None, None]);
 }
 
-/// Not even where an early packet has as much room as one with a short header, because its sender has no connection ID.
+/// Hook frames wait even if an early packet has as much room as one with a short header, because
+/// its sender uses a zero-length connection ID.
 #[test]
 fn hook_frames_are_in_no_early_packet() {
     let (client, server) = early_configs();
@@ -389,10 +393,11 @@ fn hook_frames_are_in_no_early_packet() {
         early += usize::from(buffer[0] & 0xb0 == 0x90);
     }
     assert!(early > 2, "{early} datagrams of early data alone");
-    assert_eq!(client.extensions.len(false), 3, "all of them wait");
+    assert_eq!(client.extensions.len(false), 3, "all hook frames wait");
 }
 
-/// Hooks are stricter than the RFC, never less; where frames end is not theirs to say.
+/// Hooks can be stricter than the RFC, but not less strict. They cannot change the length of a
+/// frame that the transport knows.
 #[test]
 fn hook_does_not_weaken_the_rules_of_frames() {
     let mut network = Network::new(10, Faults::none());
@@ -405,7 +410,7 @@ fn hook_does_not_weaken_the_rules_of_frames() {
     network.on_server = Some(Box::new(hook));
     network.connect();
     echo(&mut network, 20_000);
-    // HANDSHAKE_DONE of a client.
+    // HANDSHAKE_DONE, sent by a client.
     let mut datagram = network.client.forge(SpaceId::DATA, &[0x1e]);
     let arrival =
         DatagramMeta { remote: network.client_address, local: None, ecn: EcnCodepoint::NotEct };
@@ -434,13 +439,13 @@ fn hook_places_are_reused_and_ids_are_not() {
         assert!(client.detach(all[5]).is_some() == (names.len() == 32));
         let new = attach(client).unwrap();
         assert!(names.insert(new), "{new:?} was another's");
-        assert!(client.detach(all[5]).is_none(), "its name is nobody's");
+        assert!(client.detach(all[5]).is_none(), "the ID belongs to no hook");
         assert!(client.detach(new).is_some());
     }
     assert!(names.len() >= 132, "{}", names.len());
 }
 
-/// An extension that does not do its part takes no connection with it.
+/// A hook that does not process its frame does not end the connection.
 #[test]
 fn hook_frame_that_is_not_processed_is_skipped() {
     for fails in [false, true] {

@@ -1,4 +1,4 @@
-//! Tests of the frequency of acknowledgements, of keeping alive, and of packet numbers left out.
+//! Tests of the acknowledgement frequency, of keep-alive, and of skipped packet numbers.
 
 use equic_wire::frame::{AckFrequency, Frame};
 
@@ -7,10 +7,12 @@ use super::network::{Faults, Network};
 use super::*;
 use crate::received::AckPolicy;
 
-/// 4 MB over 100 Mb/s: acknowledgements of the server, and the time it took.
+/// Uploads 4 MB over 100 Mb/s. Returns the number of the server's acknowledgements, and the time
+/// that it took.
 fn upload(ask: bool) -> (u64, Duration) {
     let faults = Faults { rate: Some(100_000_000 / 8), ..Faults::none() };
-    // The queue holds the window, so nothing is lost: after a loss every packet is acknowledged at once.
+    // The queue holds the whole window, so that no packet is lost. After a loss, every packet is
+    // acknowledged at once.
     let mut network = Network::with(1, faults, |config| {
         config.ack_frequency = ask;
         config.streams.max_stream_window = 512 << 10;
@@ -47,7 +49,7 @@ fn ack_frequency_requests_that_are_lost_are_sent_again_and_old_ones_ignored() {
     network.connect();
     echo(&mut network, 2_000_000);
     assert_ne!(network.client.acks.asked(), AckPolicy::default());
-    // What was asked last, which may be later than this.
+    // Wait until the server applies the client's last request, which may arrive after the data.
     network.run_until(Duration::from_secs(10), |client, server| {
         server.acks.policy() == client.acks.asked()
     });
@@ -72,7 +74,7 @@ fn ack_frequency_of_the_peer_is_obeyed_in_order() {
     assert_eq!(policy.ack_eliciting_threshold, 7);
     assert_eq!(policy.max_ack_delay, Duration::from_millis(10));
     assert_eq!(policy.reordering_threshold, 3);
-    // Overtaken, and the same again.
+    // A reordered frame, and a repeated one.
     attacker.send(&[frequency(4, 20_000, 9)]);
     attacker.send(&[frequency(5, 20_000, 9)]);
     assert_eq!(attacker.victim().acks.policy(), policy);
@@ -100,7 +102,11 @@ fn ack_immediate_is_sent_at_once() {
     attacker.wait(Duration::from_secs(2));
     let before = attacker.victim().stats().acks_sent;
     attacker.send(&[Frame::Ping]);
-    assert_eq!(attacker.victim().stats().acks_sent, before, "one may wait");
+    assert_eq!(
+        attacker.victim().stats().acks_sent,
+        before,
+        "one packet may wait for its acknowledgement"
+    );
     attacker.send(&[Frame::Ping, Frame::ImmediateAck, Frame::ImmediateAck]);
     assert_eq!(attacker.victim().stats().acks_sent, before + 1);
 }
@@ -115,7 +121,8 @@ fn idle_keep_alive_keeps_a_connection_open() {
         assert!(!client.closing.is_closed() && !server.closing.is_closed());
         client.now >= end
     });
-    // Half the idle timeout of 30 s; each side's PING is the other's sign of life.
+    // PINGs are sent after half the idle timeout of 30 s. A PING of one side also keeps the other
+    // side's idle timer from expiring.
     let pings = network.client.stats().keep_alives + network.server().stats().keep_alives;
     assert!((15..=45).contains(&pings), "{pings}");
     assert!(network.client.stats().packets_sent < 200);

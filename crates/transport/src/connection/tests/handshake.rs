@@ -1,4 +1,4 @@
-//! Tests of how connections begin: Retry, tokens, packets before their keys.
+//! Tests of the beginning of connections: Retry, tokens, and packets that arrive before their keys.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -24,7 +24,8 @@ pub(super) fn seeds(count: u64) -> Vec<u64> {
     }
 }
 
-/// Loss and delay, without forged packets: those can begin connections here.
+/// Returns faults with loss and delay, but without forged packets, which could begin connections
+/// here.
 pub(super) fn bad(seed: u64) -> Faults {
     Faults { corruption: 0.0, forged: 0.0, ..Faults::by_chance(seed) }
 }
@@ -46,7 +47,7 @@ pub(super) fn code(network: &Network, end: usize) -> Option<u64> {
 
 const RETRY_ID: [u8; 9] = *b"retryscid";
 
-/// The Retry packet that answers an Initial packet.
+/// Returns the Retry packet that answers an Initial packet.
 fn retry_packet(initial: &[u8], scid: &[u8], token: &[u8]) -> Vec<u8> {
     let header = LongInvariant::parse(initial).unwrap();
     let version = header.version.known().unwrap();
@@ -59,7 +60,8 @@ fn retry_packet(initial: &[u8], scid: &[u8], token: &[u8]) -> Vec<u8> {
     writer.written().to_vec()
 }
 
-/// The ID and the token of a datagram that begins with an Initial packet.
+/// Returns the Destination Connection ID and the token of a datagram that begins with an Initial
+/// packet.
 fn initial_of(bytes: &[u8]) -> Option<(ConnectionId, Vec<u8>)> {
     let Some(Ok(Packet::Long(long))) = Datagram::new(bytes, ParseOptions::default()).next() else {
         return None;
@@ -70,7 +72,8 @@ fn initial_of(bytes: &[u8]) -> Option<(ConnectionId, Vec<u8>)> {
     }
 }
 
-/// A server that asks for a token, as an endpoint would; `honest`: it says so in its parameters.
+/// Makes the server require a token, as an endpoint would. If `honest` is set, the server declares
+/// this in its transport parameters.
 pub(super) fn with_retry(network: &mut Network, honest: bool) -> Arc<Mutex<BTreeSet<Vec<u8>>>> {
     let original = Arc::new(Mutex::new(None));
     let first = original.clone();
@@ -84,7 +87,7 @@ pub(super) fn with_retry(network: &mut Network, honest: bool) -> Arc<Mutex<BTree
             }
             seen.lock().unwrap().insert(token);
         } else if to_server && seen.lock().unwrap().is_empty() {
-            // 0-RTT packets alone are nobody's yet.
+            // A datagram with only 0-RTT packets belongs to no connection yet.
             return vec![];
         }
         vec![(to_server, bytes.to_vec())]
@@ -126,7 +129,7 @@ fn retry_that_the_server_does_not_confirm_is_a_violation() {
     assert_eq!(violation(&network, 0), Some(Violation::HandshakeConnectionIds));
 }
 
-/// Each is ignored, and the connection comes about with the server that is there.
+/// The client ignores each forged Retry packet and connects with the real server.
 #[test]
 fn retry_that_is_forged_is_ignored() {
     type Forge = fn(&[u8], ConnectionId) -> Vec<u8>;
@@ -179,7 +182,7 @@ fn retry_second_and_late_ones_are_ignored() {
     network.connect();
     assert_eq!(*tokens.lock().unwrap(), BTreeSet::from([b"token".to_vec()]));
 
-    // After a packet of the server, with the right tag.
+    // A Retry packet with a valid tag, after a packet of the server.
     let mut network = Network::new(1, Faults::none());
     let mut first = None;
     network.meddle = Some(Box::new(move |to_server, bytes| {
@@ -212,7 +215,7 @@ fn token_is_kept_for_the_next_connection() {
         while !told(&network) {
             network.pass(20 * MS);
         }
-        assert!(!network.client.send_token(vec![1]), "a client has none to give");
+        assert!(!network.client.send_token(vec![1]), "only a server sends tokens");
         assert!(!network.client.set_token(vec![1]), "too late");
     }
     let mut network = Network::new(1, Faults::none());
@@ -242,7 +245,7 @@ fn token_queue_is_bounded() {
     assert_eq!((0..9).filter(|_| network.server_mut().send_token(vec![1])).count(), 4);
 }
 
-/// The packets of the server's datagrams arrive one by one, the last first.
+/// Splits the server's datagrams into their packets and delivers these in reverse order.
 fn reverse_flights(network: &mut Network) {
     network.meddle = Some(Box::new(move |to_server, bytes| {
         let mut datagrams = Vec::new();
@@ -257,7 +260,7 @@ fn reverse_flights(network: &mut Network) {
     }));
 }
 
-/// Packets that come before their keys are kept: nothing has to be sent twice.
+/// Packets that arrive before their keys are stored, so that none has to be retransmitted.
 #[test]
 fn handshake_flight_in_the_wrong_order() {
     let mut network = Network::new(1, Faults::none());
@@ -270,7 +273,7 @@ fn handshake_flight_in_the_wrong_order() {
     assert_eq!(network.client.stats().probe_timeouts, 0);
 }
 
-/// Connections that begin in every way, and each end is watched.
+/// Watches the operations of both ends in connections that begin in different ways.
 pub(super) fn watch_beginnings(calls: &operations::Calls) {
     let (client, server) = early_configs();
     visit(&client, &server);
@@ -313,8 +316,8 @@ fn handshake_packets_without_keys_are_bounded() {
     assert_eq!(network.client.waiting.len(), 0);
 }
 
-/// A probe carries the ClientHello, whatever went before it: a server that has not seen that can do
-/// nothing with a PING (RFC 9002 s.6.2.4).
+/// A probe carries the ClientHello, whatever was sent before. A server that has not received the
+/// ClientHello cannot process a PING (RFC 9002 s.6.2.4).
 #[test]
 fn pto_probe_before_an_answer_has_the_client_hello() {
     let mut network = Network::new(1, Faults { loss: 1.0, ..Faults::none() });
@@ -331,7 +334,8 @@ fn pto_probe_before_an_answer_has_the_client_hello() {
     assert!(written(FrameType::CRYPTO) >= 7);
 }
 
-/// A packet that cannot be opened proves nothing, and its Source Connection ID is not taken up either.
+/// A packet that cannot be decrypted does not authenticate the peer. Its Source Connection ID is
+/// not used either.
 #[test]
 fn handshake_damaged_first_packet_sets_no_connection_id() {
     let mut network = Network::new(1, Faults::none());
@@ -340,7 +344,7 @@ fn handshake_damaged_first_packet_sets_no_connection_id() {
         let mut datagrams = vec![(to_server, bytes.to_vec())];
         if to_server && std::mem::take(&mut first) {
             let mut damaged = bytes.to_vec();
-            // Behind the first byte, the version, and the other ID with its length.
+            // The offset after the first byte, the version, and the other ID with its length.
             let scid = 5 + 1 + usize::from(bytes[5]) + 1;
             damaged[scid] ^= 1;
             datagrams.insert(0, (true, damaged));

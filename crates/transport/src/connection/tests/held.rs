@@ -18,7 +18,7 @@ fn ack_is_sent_while_data_waits_for_its_turn() {
     network.wait(100 * MS);
     assert!(network.server_mut().driver().is_held_back());
     assert_eq!(network.server().path().in_flight(), 0);
-    assert_eq!(network.client.path().in_flight(), 0, "all is acknowledged");
+    assert_eq!(network.client.path().in_flight(), 0, "bytes in flight after all acknowledgements");
     assert_eq!(network.client.stats().packets_lost, 0);
     assert!(network.client.accept(Direction::Unidirectional).is_none());
     let mut buffer = [0; 10_000];
@@ -55,7 +55,7 @@ fn cwnd_shared_is_known_to_a_new_member() {
         connection.streams().write(id, &[2; 100_000]).unwrap();
         let window = SharedWindow::used_up(1400, 32 * 60_000);
         connection.driver().take_turn(&window);
-        // What the pace lets out has been used up at this moment.
+        // The credit of the pacer is used up at this time.
         let (now, mut sizes) = (now + MS, Vec::new());
         while let Some(sent) = connection.poll_transmit(now, &mut buffer) {
             sizes.push(sent.size);
@@ -67,7 +67,8 @@ fn cwnd_shared_is_known_to_a_new_member() {
     }
 }
 
-/// Who has nothing to send does not wait for a turn, nor does who is held back by its own window.
+/// A connection with nothing to send does not wait for a turn. Neither does a connection that its
+/// own window limits.
 #[test]
 fn cwnd_shared_does_not_hold_back_an_idle_member() {
     let mut network = Network::new(1, Faults::none());

@@ -1,5 +1,6 @@
-//! Every limit, against a peer that has the keys and wants it broken: memory stays where it is stated
-//! to stay, what is sent stays in proportion, and the connection goes on or ends with the right error.
+//! Attacks of a peer that has the keys on each limit. Memory must stay within the documented
+//! limits, and the answers must stay in proportion. The connection continues or ends with the right
+//! error.
 
 use equic_wire::frame::{
     AckRange, Crypto, Frame, FrameErrorKind, NewConnectionId, PathNewConnectionId, ResetStream,
@@ -12,17 +13,18 @@ use super::*;
 use crate::cid::ID_LEN;
 use crate::connection::space::SpaceId;
 
-/// Memory of a stream beside its data, in bytes: one page of 4,096 bytes at most, and itself.
+/// Memory of a stream without its data, in bytes: the stream itself, and at most one page of 4,096
+/// bytes.
 const PER_STREAM: usize = 4096 + 1024;
-/// Memory of a connection beside streams and windows, in bytes.
+/// Memory of a connection without streams and windows, in bytes.
 const BASE: usize = 64 * 1024;
 
-/// The most that a peer can make a connection with the default configuration keep before the
-/// application reads.
+/// Returns the most memory that a peer can make a connection with the default configuration use
+/// before the application reads.
 fn most() -> usize {
     let streams = TransportConfig::default().streams;
     let open = (streams.max_streams_bidi + streams.max_streams_uni) as usize;
-    // Gaps cost up to as much again as the data.
+    // Gaps can double the memory of the data.
     2 * streams.connection_window as usize
         + TransportConfig::default().datagram_receive_buffer
         + open * PER_STREAM
@@ -44,12 +46,12 @@ fn piece(id: StreamId, offset: u64, data: &[u8], fin: bool) -> Frame<'_> {
 #[test]
 fn stream_gaps_are_bounded() {
     let mut attacker = Attacker::new(1);
-    // One stream: every other byte, from the top down, which merges nothing.
+    // One stream: every other byte in descending order, so that no ranges can be merged.
     for offset in (0..20_000u64).rev().step_by(2) {
         attacker.send(&[piece(stream(Direction::Bidirectional, 0), offset, &[1], false)]);
     }
     assert!(attacker.victim().memory() < BASE + 20_000 + 100 * PER_STREAM);
-    // All streams: a byte on every page.
+    // All streams: one byte on every page.
     for index in 0..100 {
         for direction in [Direction::Bidirectional, Direction::Unidirectional] {
             for page in 0..2u64 {
@@ -89,7 +91,7 @@ fn stream_frames_that_are_empty_are_bounded() {
         attacker.send(&frames);
     }
     attacker.assert_open();
-    // A hundred streams, and no data.
+    // A hundred streams without data.
     let memory = attacker.victim().memory();
     assert!(memory < before + 100 * 1024 + 8192, "{before} {memory}");
     attacker.send(&[piece(stream(Direction::Bidirectional, 100), 0, &[], false)]);
@@ -120,10 +122,10 @@ fn crypto_beyond_its_buffer_is_a_violation() {
 
 #[test]
 fn crypto_after_the_handshake_is_refused() {
-    // RFC 8446 s.6.2: a client has none to send; unexpected_message is 10.
+    // RFC 8446 s.6.2: a client has no such message to send. The alert unexpected_message is 10.
     let mut attacker = Attacker::new(7);
     let alpn = attacker.victim().alpn().map(<[u8]>::to_vec);
-    assert!(alpn.is_some(), "what was agreed on is known still");
+    assert!(alpn.is_some(), "the negotiated protocol is still known");
     attacker.send(&[Frame::Crypto(Crypto::new(varint(0), &[24, 0, 0, 1, 0]).unwrap())]);
     attacker.assert_closed(Violation::Tls(10));
     assert_eq!(attacker.victim().alpn().map(<[u8]>::to_vec), alpn);
@@ -138,7 +140,8 @@ fn new_id(sequence: u64, retire_prior_to: u64) -> Frame<'static> {
 
 #[test]
 fn cid_churn_of_the_peer_is_bounded() {
-    // It never hears that they are retired: there is an end to what is owed.
+    // The attacker never learns that its IDs are retired. The number of pending
+    // RETIRE_CONNECTION_ID frames is bounded.
     let mut attacker = Attacker::new(1);
     attacker.listens = false;
     let before = attacker.victim().memory();
@@ -150,7 +153,7 @@ fn cid_churn_of_the_peer_is_bounded() {
         assert!(attacker.victim().memory() < before + 32 * 1024);
     }
     attacker.assert_closed(Violation::UnacknowledgedRetirements);
-    // It hears and acknowledges: for ever, and for nothing.
+    // The attacker acknowledges the retirements, so this can continue endlessly without any effect.
     let mut attacker = Attacker::new(1);
     for number in 0..500u64 {
         let mut id = [0; ID_LEN];
@@ -165,7 +168,7 @@ fn cid_churn_of_the_peer_is_bounded() {
     }
     attacker.assert_open();
     assert!(attacker.victim().memory() < before + 32 * 1024);
-    // More than we keep.
+    // More connection IDs than the victim stores.
     let mut attacker = Attacker::new(1);
     attacker.send(&(1..10).map(|sequence| new_id(100 + sequence, 0)).collect::<Vec<_>>());
     attacker.assert_closed(Violation::ConnectionIdLimit);
@@ -176,17 +179,17 @@ fn cid_retirement_of_the_peer_is_bounded() {
     let mut attacker = Attacker::new(1);
     let before = attacker.victim().memory();
     for sequence in 1..1000 {
-        // The one it uses is another: the forged packets go to the newest it knows.
+        // The attacker uses another ID, because forged packets use the newest ID that it knows.
         let next = attacker.victim().ids.local.iter().count();
-        assert!(next <= 5 + 4, "{next}: five to be used, and the last four that were");
+        assert!(next <= 5 + 4, "{next} IDs: more than five to use and the last four used");
         attacker.send(&[Frame::RetireConnectionId(varint(sequence))]);
         attacker.be_honest();
     }
     attacker.assert_open();
     let memory = attacker.victim().memory();
-    // What is remembered of packets that only acknowledge.
+    // Records of packets that contain only ACK frames.
     assert!(memory < before + 64 * 1024, "{before} {memory}");
-    // One that was never given.
+    // A sequence number that was never issued.
     attacker.send(&[Frame::RetireConnectionId(varint(1 << 40))]);
     attacker.assert_closed(Violation::RetiredUnissuedId);
 }
@@ -210,16 +213,16 @@ fn memory_floods_of_path_challenges_pings_and_requests() {
             }
             attacker.assert_open();
             let memory = attacker.victim().memory();
-            // As many tiny packets as the first window, and what answers may take beyond it, hold.
+            // The limit is one window of tiny packets, plus the answers that may exceed the window.
             assert!(memory < before + 400_000, "{memory}");
-            // No more than an answer for each, of the size of what asked for it.
+            // At most one answer for each packet, of the size of the packet.
             assert!(attacker.answers.0 <= 2000 + 100, "{:?}", attacker.answers);
         }
     }
 }
 
-/// Whoever acknowledges nothing does not make us remember all we said: acknowledgements alone need
-/// none, and what does is sent again instead of being kept.
+/// A peer that acknowledges nothing must not cause unbounded records of sent packets. Packets with
+/// only ACK frames need no acknowledgement. Other contents are retransmitted instead of stored.
 #[test]
 fn ack_that_never_comes_is_bounded() {
     let mut attacker = Attacker::new(1);
@@ -231,7 +234,7 @@ fn ack_that_never_comes_is_bounded() {
         highest = highest.max(attacker.victim().memory());
     }
     assert!(attacker.answers.0 > 5000, "{:?}", attacker.answers);
-    // 4,096 places and those in flight.
+    // 4,096 records, and those of packets in flight.
     assert!(highest < 1_500_000, "{highest}");
     let space = &attacker.victim().spaces.data();
     assert!(space.loss.sent().len() < 1000, "{}", space.loss.sent().len());
@@ -249,14 +252,14 @@ fn acknowledge(attacker: &mut Attacker, ranges: impl Iterator<Item = (u64, u64)>
     attacker.send_raw(SpaceId::DATA, &payload[..length]);
 }
 
-/// RFC 9000 s.21.4: it acknowledges what it has not received, to be sent more.
+/// RFC 9000 s.21.4: the attacker acknowledges packets that it has not received, to get more data.
 #[test]
 fn ack_of_unsent_packets_is_a_violation() {
     let mut attacker = Attacker::new(1);
     let next = attacker.victim().spaces.data().numbers.next();
     acknowledge(&mut attacker, [(0, next + 5)].into_iter());
     attacker.assert_closed(Violation::AckOfUnsentPacket);
-    // It guesses well, and is found out by a number that was left out.
+    // The attacker guesses numbers well, and is detected by a skipped packet number.
     let mut attacker = Attacker::new(2);
     attacker.listens = false;
     attacker.own.path_mut().on_peer_limit(1200);
@@ -268,7 +271,7 @@ fn ack_of_unsent_packets_is_a_violation() {
         let next = attacker.victim().spaces.data().numbers.next();
         acknowledge(&mut attacker, [(0, next - 1)].into_iter());
         rounds += 1;
-        assert!(rounds < 100, "it is believed");
+        assert!(rounds < 100, "the attack is not detected");
     }
     attacker.assert_closed(Violation::AckOfUnsentPacket);
 }
@@ -290,7 +293,7 @@ fn ack_of_very_many_ranges_is_bounded() {
         let ranges: Vec<(u64, u64)> =
             sent.iter().rev().step_by(2).map(|number| (*number, *number)).collect();
         acknowledge(&mut attacker, ranges.iter().copied());
-        // Two hundred ACK frames in a packet.
+        // Two hundred ACK frames in one packet.
         let mut payload = Vec::new();
         for _ in 0..200 {
             payload.extend_from_slice(&[0x02, sent[0] as u8 & 0x3f, 0, 0, 0]);
@@ -301,7 +304,7 @@ fn ack_of_very_many_ranges_is_bounded() {
     assert!(attacker.victim().memory() < memory + 500_000);
 }
 
-/// Thousands of streams opened and given up at once ("rapid reset").
+/// Thousands of streams are opened and reset at once ("rapid reset").
 #[test]
 fn stream_opened_and_reset_is_bounded() {
     let mut attacker = Attacker::new(1);
@@ -325,7 +328,7 @@ fn stream_opened_and_reset_is_bounded() {
         attacker.be_honest();
         assert!(attacker.victim().memory() < before + 100 * PER_STREAM);
         attacker.assert_open();
-        // The application does what applications do.
+        // The application accepts the streams as usual.
         while let Some(id) = attacker.victim().accept(Direction::Bidirectional) {
             accepted += 1;
             let _ = attacker.victim().streams().read(id, &mut [0; 10]);
@@ -336,7 +339,7 @@ fn stream_opened_and_reset_is_bounded() {
     attacker.wait(Duration::from_secs(1));
     attacker.be_honest();
     assert!(attacker.victim().streams().len() <= 1);
-    // Nobody takes them in: a hundred, and no more.
+    // The application accepts no streams: at most a hundred are open.
     let mut attacker = Attacker::new(1);
     for index in 0..=100 {
         let stream_id = stream(Direction::Bidirectional, index);
@@ -360,7 +363,8 @@ fn flow_control_limits_as_high_as_possible() {
     ]);
     let memory = attacker.victim().memory();
     for _ in 0..1000 {
-        let id = attacker.victim().open(Direction::Unidirectional).expect("it allows them");
+        let id =
+            attacker.victim().open(Direction::Unidirectional).expect("the peer permits streams");
         let _ = attacker.victim().streams().write(id, b"hello");
     }
     let _ = attacker.victim().streams().write(id, &[1; 100_000]);
@@ -375,7 +379,7 @@ fn flow_control_if_the_application_never_reads() {
     let mut attacker = Attacker::new(1);
     let window = TransportConfig::default().streams;
     let (mut total, data) = (0, [9; 1024]);
-    // As much as all windows allow.
+    // As much data as all windows permit.
     for index in 0.. {
         let id = stream(Direction::Unidirectional, index);
         let mut offset = 0;
@@ -407,7 +411,7 @@ fn flow_control_if_the_application_reads_byte_by_byte() {
         assert_eq!(attacker.victim().streams().read(id, &mut [0]), Ok(ReadOutcome::Bytes(1)));
         attacker.pump();
     }
-    // Windows move by halves, not by bytes.
+    // Windows are raised in steps of a half, not byte by byte.
     assert!(attacker.answers.0 < before + 10, "{} {before}", attacker.answers.0);
     assert!(attacker.victim().memory() < BASE + 100 * 1024);
 }
@@ -418,7 +422,8 @@ fn key_update_without_end_is_bounded() {
     let before = attacker.victim().memory();
     let mut updates = 0;
     for _ in 0..2000 {
-        // As often as it may: whenever a packet of the new keys is acknowledged.
+        // The attacker updates keys as often as permitted: whenever a packet with the new keys is
+        // acknowledged.
         updates += u64::from(attacker.own.update_keys());
         attacker.send(&[Frame::Ping, Frame::ImmediateAck]);
     }
@@ -436,7 +441,7 @@ fn memory_of_packets_that_cannot_be_opened_is_bounded() {
     let id = attacker.victim().ids.local.iter().next().unwrap();
     for number in 0..5000u32 {
         let mut datagram = vec![number as u8; 1200];
-        // Short headers, Initial, Handshake and 0-RTT packets, other versions.
+        // Short headers, Initial, Handshake and 0-RTT packets, and other versions.
         datagram[0] = [0x40, 0xc0, 0xe0, 0xd0, 0x80][number as usize % 5];
         datagram[1..][..ID_LEN].copy_from_slice(id.as_bytes());
         if datagram[0] & 0x80 != 0 {
@@ -446,13 +451,14 @@ fn memory_of_packets_that_cannot_be_opened_is_bounded() {
         }
         attacker.deliver(&mut datagram);
     }
-    assert_eq!(attacker.answers.0, 0, "not a word");
+    assert_eq!(attacker.answers.0, 0, "the victim answered");
     assert!(attacker.victim().stats().packets_dropped >= 5000);
     assert!(attacker.victim().memory() <= before + 1024);
     attacker.assert_open();
 }
 
-/// RFC 10069 s.2: nobody may use its frames unless both endpoints have declared initial_max_path_id, and we do not.
+/// RFC 10069 s.2: its frames are permitted only if both endpoints declared initial_max_path_id. The
+/// victim did not.
 #[test]
 fn multipath_frames_without_negotiation_are_a_violation() {
     let payloads: [&[u8]; 9] = [

@@ -1,4 +1,5 @@
-//! Limits before there is a peer: what anybody can send who can send from any address.
+//! Limits before the peer is authenticated: attacks with packets that anyone can send from any
+//! source address.
 
 use equic_wire::Writer;
 use equic_wire::frame::{Crypto, Frame};
@@ -9,7 +10,7 @@ use super::*;
 use crate::connection::space::SpaceId;
 use crate::crypto::testing::configs;
 
-/// A client that has said nothing yet, and a server for it.
+/// A client that has sent nothing yet, and a server for it.
 struct Start {
     client: Connection,
     server: Connection,
@@ -40,11 +41,11 @@ impl Start {
         self.pump();
     }
 
-    /// RFC 9000 s.8.1, after every step.
+    /// Takes the server's datagrams. Checks the limit of RFC 9000 s.8.1 after every step.
     fn pump(&mut self) {
         let now = self.server.now;
         for count in 0.. {
-            assert!(count < 1000, "it sends without end");
+            assert!(count < 1000, "the server sends endlessly");
             if self.server.poll_transmit(now, &mut self.buffer).is_none() {
                 break;
             }
@@ -53,7 +54,7 @@ impl Start {
         }
     }
 
-    /// All timers for two minutes.
+    /// Handles all timers of the next two minutes.
     fn wait(&mut self) {
         for _ in 0..1000 {
             let Some(at) = self.server.poll_timeout() else { break };
@@ -84,7 +85,8 @@ fn anti_amplification_of_a_first_flight() {
     let mut first = start.buffer[..sent.size].to_vec();
     start.deliver(&mut first.clone());
     assert!(start.server.stats().bytes_sent >= 1200, "it answers");
-    // The same again, with all timers between: never more than three times as much.
+    // The same datagram again, with all timers in between. The server never sends more than three
+    // times as much.
     for _ in 0..20 {
         start.deliver(&mut first);
     }
@@ -135,7 +137,7 @@ fn crypto_of_initial_packets_beyond_its_buffer_or_garbage() {
             let mut datagram = start.initial(&[Frame::Ping]);
             start.deliver(&mut datagram);
         }
-        // After 1, 2, 4, ... of them (RFC 9000 s.10.2.1).
+        // Answers after 1, 2, 4, ... packets (RFC 9000 s.10.2.1).
         assert!(start.server.stats().datagrams_sent <= before + 10);
         start.wait();
         assert!(start.server.is_drained());
@@ -144,7 +146,7 @@ fn crypto_of_initial_packets_beyond_its_buffer_or_garbage() {
 
 #[test]
 fn crypto_client_hello_without_end() {
-    // A ClientHello of 16 MB, says its header.
+    // A ClientHello whose header claims 16 MB.
     let mut start = Start::new();
     let mut offset = 0;
     let before = start.server.memory();
@@ -156,6 +158,6 @@ fn crypto_client_hello_without_end() {
         offset += 1000;
         data.fill(3);
     }
-    assert!(start.server.closing.is_closed(), "{offset} bytes and no end");
+    assert!(start.server.closing.is_closed(), "open after {offset} bytes");
     assert!(start.server.memory() < before + 300_000);
 }

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Places that a space has for packets in flight, and the list for the next packet's frames.
+/// Returns the capacity of a space for records of packets in flight, and for the list of the next
+/// packet's frames.
 fn places(connection: &Connection) -> usize {
     connection.spaces.data().loss.sent().capacity() + connection.spaces.list_capacity()
 }
@@ -24,10 +25,12 @@ fn memory_of_a_transfer_is_released_when_nothing_is_in_flight() {
     network.connect();
     send_one_way(&mut network, 1 << 20);
     assert!(places(&network.client) > 20, "{}", places(&network.client));
-    // A second after it came to rest last, at the latest. Whoever asks for more waits no longer for it.
+    // The memory is freed at most a second after the connection became idle. An end that needs
+    // memory again no longer waits to free it.
     network.wait(Duration::from_secs(2));
     send_one_way(&mut network, 1 << 20);
-    // The server came to rest when that began, which took less than a second. A PING is enough.
+    // The server became idle before this transfer, which took less than a second. A PING is
+    // sufficient.
     network.wait(Duration::from_secs(2));
     network.client.ping();
     network.wait(Duration::from_secs(1));
@@ -44,7 +47,7 @@ fn memory_of_a_connection_in_use_is_kept() {
     network.connect();
     network.wait(Duration::from_secs(2));
     let mut kept = 0;
-    // Requests of a round trip each, for half a second.
+    // Requests of one round trip each, for half a second.
     for _ in 0..200 {
         send_one_way(&mut network, 1000);
         kept += usize::from(places(&network.client) > 0);
@@ -52,10 +55,11 @@ fn memory_of_a_connection_in_use_is_kept() {
     assert!(kept >= 195, "{kept}");
 }
 
-/// Of the bytes that an idle connection takes most are its own: whatever is for few of them is in a box.
+/// Most memory of an idle connection is the `Connection` itself. Fields that only few connections
+/// need are boxed.
 #[test]
 fn memory_of_the_connection_itself_is_small() {
-    // Without packet protection both kinds of keys have to fit.
+    // Without packet protection, the struct needs room for both kinds of keys.
     let most = if cfg!(feature = "null-crypto") { 3_160 } else { 3_040 };
     assert!(size_of::<Connection>() <= most, "{}", size_of::<Connection>());
     assert!(size_of::<Path>() <= 640, "{}", size_of::<Path>());

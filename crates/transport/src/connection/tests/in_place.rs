@@ -1,4 +1,4 @@
-//! Hooks read and write the datagram itself, no copy of it.
+//! Hooks read and write the datagram in place, not a copy.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,12 +8,12 @@ use super::operations::{queue, with_stamps};
 use super::*;
 use crate::operation::{AttachPoint, Call, Hook, HookContext, HookError, Operation};
 
-/// Looks where the bytes of calls are.
+/// Records the addresses of the bytes in calls.
 #[derive(Default)]
 struct Places {
-    /// The datagram that is being taken.
+    /// Address range of the datagram that is being processed.
     taken: Range<usize>,
-    /// Bytes written since a datagram was sent.
+    /// Address ranges written since the last datagram was sent.
     written: Vec<Range<usize>>,
     seen: Arc<Mutex<BTreeMap<Operation, u64>>>,
 }
@@ -29,13 +29,13 @@ impl Hook for Places {
             Operation::WriteFrame | Operation::ProtectPacket => self.written.push(place),
             Operation::SendDatagram => {
                 for written in self.written.drain(..) {
-                    // Of the room for a frame only the beginning is sure to be sent.
+                    // Only the beginning of the room for a frame is certain to be sent.
                     assert!((place.start..=place.end).contains(&written.start));
                 }
             }
             other => {
                 let within = self.taken.start <= place.start && place.end <= self.taken.end;
-                // What a hook wrote is parsed back, where it stands.
+                // The transport parses the frame of a hook in place after the write.
                 let back = other == Operation::ParseFrame
                     && self.written.last().is_some_and(|room| room.start == place.start);
                 assert!(within || back, "{other}: {place:x?} in {:x?}", self.taken);

@@ -1,4 +1,4 @@
-//! Post-quantum key exchange: a ClientHello that takes two datagrams.
+//! Post-quantum key exchange: the ClientHello needs two datagrams.
 
 use rustls::crypto::SupportedKxGroup;
 use rustls::crypto::aws_lc_rs::kx_group::{SECP256R1, X25519, X25519MLKEM768};
@@ -20,7 +20,7 @@ fn network(client: Groups<'_>, server: Groups<'_>) -> Network {
     Network::between(1, Faults::none(), &client, server)
 }
 
-/// Time until the client is connected, and the sizes of the datagrams that it sent at first.
+/// Returns the time until the client is connected, and the sizes of its first datagrams.
 fn connect(mut network: Network) -> (Duration, Vec<usize>) {
     network.run_until(LIMIT, |client, _| client.is_connected());
     let time = network.now().since(Timestamp::START);
@@ -32,14 +32,14 @@ fn connect(mut network: Network) -> (Duration, Vec<usize>) {
 fn handshake_client_hello_of_two_datagrams_is_answered_in_one_flight() {
     let (classic, one) = connect(network(CLASSIC, CLASSIC));
     assert_eq!(one.len(), 1, "{one:?}");
-    // With the hybrid alone, at both ends: it is what they agree on.
+    // Both ends support only the hybrid group, so they agree on it.
     let (hybrid, two) = connect(network(&[X25519MLKEM768], &[X25519MLKEM768]));
     assert_eq!(two.len(), 2, "{two:?}");
     assert!(two.iter().all(|&size| size >= 1200), "{two:?}");
-    assert_eq!(hybrid, classic, "it takes another round trip");
+    assert_eq!(hybrid, classic, "the hybrid group needs another round trip");
 }
 
-/// The key share of X25519 goes beside that of the hybrid.
+/// The client sends a key share for X25519 together with that for the hybrid group.
 #[test]
 fn handshake_server_without_the_hybrid_needs_no_second_client_hello() {
     let (classic, _) = connect(network(CLASSIC, CLASSIC));
@@ -49,7 +49,8 @@ fn handshake_server_without_the_hybrid_needs_no_second_client_hello() {
     assert_eq!((client_without, one.len()), (classic, 1));
 }
 
-/// What would be missed if it were answered in one: a server that knows no group of which the client sent a share.
+/// The opposite case: the server supports no group for which the client sent a key share, so that
+/// it needs a second ClientHello.
 #[test]
 fn handshake_group_without_a_key_share_takes_another_round_trip() {
     let (classic, _) = connect(network(CLASSIC, CLASSIC));
@@ -76,7 +77,7 @@ fn handshake_second_datagram_may_come_first() {
     assert_eq!((time, two.len()), (classic, 2));
 }
 
-/// The part that was lost comes again by a probe timeout.
+/// After a loss, a PTO retransmits the missing part.
 #[test]
 fn handshake_either_datagram_may_be_lost() {
     for lost in [0, 1] {

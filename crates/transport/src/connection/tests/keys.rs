@@ -1,4 +1,4 @@
-//! Keys that are updated in time, and what happens where they cannot be (RFC 9001 s.6.6).
+//! Keys are updated in time. The tests also cover connections that cannot update (RFC 9001 s.6.6).
 
 use std::sync::{Arc, Mutex};
 
@@ -8,10 +8,11 @@ use crate::crypto::KeyLimits;
 use crate::crypto::testing::configs;
 use crate::operation::{AttachPoint, Decision, Operation};
 
-/// So few packets that some round trips use them up.
+/// A number of packets that is used up in a few round trips.
 const FEW: u64 = 100;
 
-/// Much less in a round trip than [`FEW`] packets: what is in flight must be acknowledged before they are used up.
+/// A window that is much smaller than [`FEW`] packets. Packets in flight must be acknowledged
+/// before the keys are used up.
 const SMALL: u64 = 32 << 10;
 
 fn windows(config: &mut TransportConfig, window: u64) {
@@ -32,7 +33,7 @@ fn ended_for_its_keys(reason: &CloseReason) -> bool {
     matches!(reason, CloseReason::Local(error) if error.code == code && !error.application)
 }
 
-/// The packets of a kind that an end sends, by what their first byte says.
+/// Counts the packets of a kind that an end sends, by the first byte.
 fn count_sent(network: &mut Network, to_server: bool, long: bool) -> Arc<Mutex<u64>> {
     let counted = Arc::new(Mutex::new(0));
     let count = counted.clone();
@@ -45,13 +46,13 @@ fn count_sent(network: &mut Network, to_server: bool, long: bool) -> Arc<Mutex<u
     counted
 }
 
-/// Both send, so either may be first; some packets get lost, others are late.
+/// Both ends send, so either may update first. Some packets are lost or delayed.
 #[test]
 fn key_update_before_the_confidentiality_limit() {
     let late = Duration::from_millis(2);
     let bad = Faults { loss: 0.05, duplication: 0.05, jitter: late, ..Faults::none() };
-    // Each packet that overtakes another is acknowledged at once and has a small one follow, so hundreds go
-    // before the first with new keys is acknowledged.
+    // Each reordered packet is acknowledged at once, and a small packet follows. Therefore,
+    // hundreds of packets are sent before the first one with new keys is acknowledged.
     for seed in 1..=8 {
         let (faults, packets, bytes) =
             if seed == 1 { (Faults::none(), FEW, 1_500_000) } else { (bad, 8 * FEW, 3_000_000) };
@@ -69,7 +70,7 @@ fn key_update_before_the_confidentiality_limit() {
     }
 }
 
-/// One end alone has a limit, and sends much: it is the one that updates, the other follows.
+/// Only one end has a limit and sends much. This end updates, and the other follows.
 #[test]
 fn key_update_by_either_end() {
     for limited_end in [Side::Client, Side::Server] {
@@ -91,7 +92,7 @@ fn key_update_by_either_end() {
         for (end, connection) in [Side::Client, Side::Server].into_iter().enumerate() {
             let count = asked.clone();
             let hook = doing(move |_, call, _| {
-                assert_eq!(call.inputs, [1], "nobody wishes it, the keys are worn");
+                assert_eq!(call.inputs, [1], "the update is not requested but due to the limit");
                 count.lock().unwrap()[end] += 1;
                 Ok(Decision::Default)
             });
@@ -102,14 +103,15 @@ fn key_update_by_either_end() {
         echo(&mut network, 1_000_000);
         let asked = *asked.lock().unwrap();
         let other = usize::from(limited_end == Side::Client);
-        // Not asked at all where there was no time to wait for the answer to the last one.
+        // The hook is not called if there is no time to wait for the acknowledgement of the last
+        // update.
         assert!(asked[1 - other] > 0 && asked[other] == 0, "{limited_end:?}: {asked:?}");
         assert!(network.client.key_updates() > 3);
         assert_eq!(network.closed(), [None, None]);
     }
 }
 
-/// RFC 9001 s.6.5: three PTOs between two updates, where there is time.
+/// RFC 9001 s.6.5: three PTOs between two updates, if the limits leave enough time.
 #[test]
 fn key_update_is_not_hurried() {
     let mut network = limited(5, Faults::none(), 2000, 1 << 20);
@@ -137,14 +139,14 @@ fn key_update_is_deferred_by_a_hook_within_bounds() {
         Ok(Decision::Done)
     });
     replace(&mut network.client, Operation::UpdateKeys, refuse);
-    assert!(!network.client.update_keys(), "what the application wishes is not done");
+    assert!(!network.client.update_keys(), "the application's request is ignored");
     echo(&mut network, 500_000);
     assert!(network.client.stats().packets_sent > 3 * FEW);
     assert!(network.client.key_updates() >= 3, "{}", network.client.key_updates());
     assert_eq!(network.closed(), [None, None], "{}", network.describe());
 }
 
-/// The peer hears everything and acknowledges nothing.
+/// The peer receives all packets and acknowledges none.
 #[test]
 fn key_update_without_acknowledgements_ends_the_connection() {
     let mut network = limited(7, Faults::none(), FEW, 8 << 20);
@@ -152,7 +154,7 @@ fn key_update_without_acknowledgements_ends_the_connection() {
     let start = network.client.spaces.data().numbers.next();
     replace(&mut network.client, Operation::CongestionWindow, always(&[1 << 40]));
     replace(&mut network.client, Operation::PaceUntil, always(&[u64::MAX]));
-    // From now on nothing comes back.
+    // From now on, no packet of the peer arrives.
     let counted = Arc::new(Mutex::new(0));
     let count = counted.clone();
     network.meddle = Some(Box::new(move |to_server, bytes| {
@@ -164,9 +166,9 @@ fn key_update_without_acknowledgements_ends_the_connection() {
     network.run_until(Duration::from_secs(60), |client, _| client.closing.is_closed());
     let [client, _] = network.closed();
     assert!(client.as_ref().is_some_and(ended_for_its_keys), "{client:?}");
-    // Those of the handshake's keys, and of the next, which nobody acknowledged.
+    // The packets of the handshake's keys, and of the next keys, none of which was acknowledged.
     assert!(*counted.lock().unwrap() <= 2 * FEW - start, "{counted:?}");
-    // The peer is told, with the last packets that these keys may protect.
+    // The last packets that these keys may protect notify the peer.
     network.run_until(Duration::from_secs(60), |_, server| server.closing.is_closed());
     assert!(matches!(&network.closed()[1], Some(CloseReason::Peer(_))));
 }
@@ -174,7 +176,7 @@ fn key_update_without_acknowledgements_ends_the_connection() {
 #[test]
 fn key_update_without_confirmation_ends_the_connection() {
     let mut network = limited(8, Faults::none(), FEW, 8 << 20);
-    // HANDSHAKE_DONE is not looked at.
+    // Ignore HANDSHAKE_DONE.
     let ignore = doing(|_, _, outputs| {
         outputs[0] = 1;
         Ok(Decision::Done)
@@ -204,13 +206,13 @@ fn keys_of_initial_packets_have_limits() {
     assert!(network.client.stats().datagrams_sent <= 4);
 }
 
-/// An end with a limit of forgeries, at which packets are forged that look like its peer's, of every kind.
+/// Packets that look like those of the peer are forged at an end with a limit on forgeries.
 #[test]
 fn keys_integrity_limit_counts_all_keys_together() {
     let mut network = Network::with(10, Faults::none(), |config| {
         config.key_limits.forged_packets = 10;
     });
-    // Initial packets that are damaged, while there is nothing else yet.
+    // Corrupted Initial packets, while there are no other keys yet.
     let mut damaged = 0;
     network.meddle = Some(Box::new(move |to_server, bytes| {
         let mut all = vec![(to_server, bytes.to_vec())];
@@ -218,7 +220,7 @@ fn keys_integrity_limit_counts_all_keys_together() {
             damaged += 1;
             let mut forged = bytes.to_vec();
             forged[60] ^= 1;
-            // And nothing that it can be mistaken for.
+            // No other packet that could be mistaken for the forged one.
             all.insert(0, (to_server, forged));
         }
         all
@@ -226,7 +228,7 @@ fn keys_integrity_limit_counts_all_keys_together() {
     network.connect();
     network.meddle = None;
     let before = network.client.stats().packets_dropped;
-    assert!(before >= 1, "an Initial packet did not open");
+    assert!(before >= 1, "no Initial packet failed decryption");
     let id = network.client.ids.local.iter().next().unwrap();
     let short = |phase: u8, fill: u8| {
         let mut bytes = vec![fill; 60];
@@ -234,8 +236,8 @@ fn keys_integrity_limit_counts_all_keys_together() {
         bytes[1..=id.len()].copy_from_slice(id.as_bytes());
         bytes
     };
-    // The first bytes are masked: the key phase is whatever comes of it, so both are tried. An update in
-    // between does not make the count begin anew.
+    // Header protection makes the key phase of a forged packet random, so both key phases are
+    // tried. A key update in between does not reset the count.
     let mut sent = 0;
     while !network.client.closing.is_closed() {
         if sent == 3 {
@@ -243,12 +245,12 @@ fn keys_integrity_limit_counts_all_keys_together() {
             assert!(network.client.update_keys());
             echo(&mut network, 10_000);
         }
-        assert!(sent < 10, "it takes as many as there are");
+        assert!(sent < 10, "the limit has no effect");
         network.forge_to_client(short(sent, sent));
         sent += 1;
     }
     assert!(sent > 3 && u64::from(sent) + before <= 10 + 1, "{sent} after {before}");
-    // Not a packet more is opened, be it the peer's.
+    // No more packets are decrypted, not even those of the peer.
     let opened = network.client.stats().packets_received;
     network.server_mut().ping();
     network.run_until(Duration::from_secs(9), |_, server| server.closing.is_closed());

@@ -1,15 +1,16 @@
-//! Ends that come to their timers late, as on a machine that has other things to do.
+//! Ends whose timers are handled late, as on a busy machine.
 
 use super::*;
 
-/// Bytes a second that BBR gets through a path of 100 Mb/s and 30 ms each way when both ends have the CPU so seldom.
+/// Returns BBR's throughput in bytes per second on a path of 100 Mb/s and 30 ms each way, if both
+/// ends can run only at multiples of `every`.
 fn rate(every: Duration) -> f64 {
     const BYTES: usize = 25_000_000;
     let faults = Faults { rate: Some(12_500_000), delay: 30 * MS, ..Faults::none() };
     let mut network = Network::with(1, faults, |config| {
         config.congestion = Arc::new(Algorithm::Bbr);
         let streams = &mut config.streams;
-        // Nothing but the pace holds it back.
+        // Only pacing limits the sender.
         (streams.stream_window, streams.connection_window) = (8 << 20, 8 << 20);
         streams.send_buffer = 8 << 20;
     });
@@ -20,7 +21,8 @@ fn rate(every: Duration) -> f64 {
     BYTES as f64 / network.now().since(start).as_secs_f64()
 }
 
-/// Timers that are up to 4 ms late cost nothing: what would have left in that time leaves when they come.
+/// Timers that are up to 4 ms late do not reduce the throughput. When they run, the datagrams of
+/// the lost time are sent at once.
 #[test]
 fn bbr_keeps_its_rate_when_timers_are_late() {
     let punctual = rate(Duration::ZERO);
@@ -45,8 +47,8 @@ fn close_with_a_late_timer_still_informs_the_peer() {
     server.handle_timeout(now);
     assert!(!server.is_drained());
     let mut buffer = vec![0; 1500];
-    let sent = server.poll_transmit(now, &mut buffer).expect("the peer is told");
-    let until = server.poll_timeout().expect("it is forgotten some time");
+    let sent = server.poll_transmit(now, &mut buffer).expect("the peer is notified");
+    let until = server.poll_timeout().expect("the connection is discarded later");
     server.handle_timeout(until);
     assert!(server.is_drained());
     let remote = network.client.remote_address();
@@ -72,21 +74,21 @@ fn close_with_a_late_timer_lasts_longer() {
     let late = network.client.poll_transmit(now, &mut buffer).unwrap();
     let server = network.server_mut();
     server.close(now, VarInt::from_u32(7), "done");
-    server.poll_transmit(now, &mut [0; 1500]).expect("the peer is told");
+    server.poll_transmit(now, &mut [0; 1500]).expect("the peer is notified");
     now += Duration::from_secs(5);
     server.handle_timeout(now);
     assert!(!server.is_drained());
     let remote = server.remote_address();
     let arrival = DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct };
     server.handle_datagram(now, arrival, &mut buffer[..late.size]);
-    server.poll_transmit(now, &mut buffer).expect("it is told again");
-    // Later timers come in time.
+    server.poll_transmit(now, &mut buffer).expect("the peer is notified again");
+    // Later timers are handled on time.
     let until = server.poll_timeout().unwrap();
     server.handle_timeout(until);
     assert!(server.is_drained());
 }
 
-/// Where nothing can be sent, a closed connection is forgotten all the same.
+/// A closed connection is discarded even if nothing can be sent.
 #[test]
 fn close_that_cannot_be_sent_is_forgotten() {
     let mut network = Network::new(1, Faults::none());

@@ -1,4 +1,4 @@
-//! Requests of a hook: timers, messages, and a window that it sets.
+//! Requests of a hook: timers, messages, and a window.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,10 +8,11 @@ use crate::operation::{
     AttachPoint, Call, Decision, Denied, Field, Hook, HookContext, HookError, Operation,
 };
 
-/// A hook that ticks every 50 ms and reports it to the application, and that returns each message that it gets.
+/// A hook that sets a timer of 50 ms, reports each tick to the application, and returns each
+/// message that it gets.
 struct Ticking {
     ticks: Arc<Mutex<Vec<Timestamp>>>,
-    /// It fails at this tick.
+    /// Index of the tick at which the hook fails.
     breaks: usize,
 }
 
@@ -23,7 +24,7 @@ impl Hook for Ticking {
             return Ok(());
         }
         if call.operation == Operation::HookTimer {
-            assert_eq!(call.inputs[0], host.now().as_nanos(), "nothing else keeps it");
+            assert_eq!(call.inputs[0], host.now().as_nanos(), "the timer fires at its time");
             let mut ticks = self.ticks.lock().unwrap();
             ticks.push(host.now());
             if ticks.len() == self.breaks {
@@ -50,17 +51,17 @@ fn hook_timer_runs() {
     let (first, ticks) = attach(&mut network.client, usize::MAX);
     let (_, others) = attach(&mut network.client, 3);
     network.wait(Duration::from_secs(1));
-    // Both ticked by themselves; the one that broke is off, and ticks no more.
+    // Both hooks ticked. The one that failed is detached and no longer ticks.
     assert!((19..=21).contains(&ticks.lock().unwrap().len()), "{:?}", ticks.lock().unwrap());
     assert_eq!(others.lock().unwrap().len(), 3);
     assert_eq!(network.failed.len(), 1);
     assert!(network.client.detach(first).is_some());
     let before = ticks.lock().unwrap().len();
     network.wait(Duration::from_secs(1));
-    assert_eq!(ticks.lock().unwrap().len(), before, "who is off has no timer");
+    assert_eq!(ticks.lock().unwrap().len(), before, "a detached hook has no timer");
 }
 
-/// Who looks on at its own beginning is not asked to stand in for it.
+/// A hook that observes its start is not called to replace it.
 #[test]
 fn hook_starts_when_it_is_attached() {
     let mut network = Network::new(1, Faults::none());
@@ -100,7 +101,7 @@ fn hook_timer_has_a_minimum() {
     network.client.attach(hook, &points).unwrap();
     network.wait(Duration::from_secs(1));
     let ticks = *ticks.lock().unwrap();
-    assert!((50..=101).contains(&ticks), "{ticks} in a second");
+    assert!((50..=101).contains(&ticks), "{ticks} ticks in a second");
 }
 
 #[test]
@@ -112,11 +113,15 @@ fn hook_messages_go_both_ways() {
     assert_eq!(client.tell_hook(id, &[0; 1025]), Err(TellError::TooLong));
     assert_eq!(client.tell_hook(id, b"hello"), Ok(()));
     assert_eq!(client.poll_event(), Some(Event::HookMessage(id, b"hello!".to_vec())));
-    // As many messages wait as may.
+    // The maximum number of messages waits.
     for _ in 0..16 {
         assert_eq!(client.tell_hook(id, b""), Ok(()));
     }
-    assert_eq!(client.tell_hook(id, b""), Err(TellError::Failed), "it took the refusal amiss");
+    assert_eq!(
+        client.tell_hook(id, b""),
+        Err(TellError::Failed),
+        "the hook failed when its request was refused"
+    );
     let mut said = 0;
     let failed = loop {
         match client.poll_event().unwrap() {
@@ -129,7 +134,7 @@ fn hook_messages_go_both_ways() {
     while let Some(event) = client.poll_event() {
         said += usize::from(matches!(event, Event::HookMessage(..)));
     }
-    assert_eq!(said, 16, "what it said before is heard");
+    assert_eq!(said, 16, "the messages before the failure are delivered");
     assert_eq!(client.tell_hook(id, b""), Err(TellError::Gone));
 }
 
@@ -158,7 +163,7 @@ fn hook_sets_a_window() {
         });
         network.client.attach(hook, &[AttachPoint::replace(Operation::InitOpaqueData)]).unwrap();
         assert_eq!(*seen.lock().unwrap(), [can; 3], "{algorithm}");
-        // With a gibibyte of window, and after a loss, all is well.
+        // A window of a gibibyte, and then a loss, have no bad effect.
         echo(&mut network, 500_000);
     }
 }

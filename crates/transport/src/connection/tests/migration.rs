@@ -1,4 +1,5 @@
-//! Addresses change under a connection: by a NAT, on purpose, by the server's wish, by an attacker.
+//! Changes of addresses: by a NAT, by the application, to the server's preferred address, and by an
+//! attacker.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -20,10 +21,10 @@ fn migration_by_nat_rebinding_is_followed() {
         network.client_address = address(new);
         echo(&mut network, 20_000);
         assert_eq!(network.server().remote_address(), address(new));
-        // The old address is asked about for three probe timeouts of a path without samples.
+        // The old address is probed for three PTOs of a path without RTT samples.
         network.pass(Duration::from_secs(4));
         assert!(network.server().path().is_validated());
-        assert_eq!(network.server().paths.iter().count(), 1, "the old path is forgotten");
+        assert_eq!(network.server().paths.iter().count(), 1, "the old path is removed");
         echo(&mut network, 200_000);
     }
 }
@@ -36,7 +37,8 @@ fn migration_by_continuous_nat_rebinding_with_loss() {
         network.connect();
         for port in 0..8 {
             network.client_address.set_port(6000 + port);
-            // Who only waits for what is sent elsewhere waits for ever.
+            // A client that only waits must send a PING, because the server sends to the client's
+            // old address.
             network.client.ping();
             echo(&mut network, 30_000);
             assert!(network.server().paths.iter().count() <= 4);
@@ -65,8 +67,8 @@ fn migration_uses_another_connection_id() {
     assert!(client.path().is_validated() && server.path().is_validated());
     assert_eq!(server.remote_address(), network.client_address);
     assert_eq!(client.ids.remote.get(before.unwrap()), None, "the old one is retired");
-    assert!(server.path().remote_id() > Some(0), "nor does the server use its old one");
-    // As often as it likes: the peer gives new ones.
+    assert!(server.path().remote_id() > Some(0), "the server does not use its old ID");
+    // The client can migrate any number of times, because the peer issues new IDs.
     for turn in 0..10 {
         let now = network.now();
         network.client.migrate(now, None).unwrap();
@@ -86,15 +88,15 @@ fn migration_that_is_disabled_still_follows_nat_rebinding() {
     echo(&mut network, 20_000);
 }
 
-/// RFC 9000 s.9.3.1, s.9.3.2: nobody answers from the new address; what an attacker gets there is
-/// bounded, and the connection goes on where the peer is.
+/// RFC 9000 s.9.3.1, s.9.3.2: the new address does not answer. The bytes sent to an attacker are
+/// bounded, and the connection continues at the peer's address.
 #[test]
 fn migration_by_a_copied_packet_does_not_last() {
     let mut network = Network::new(4, Faults::none());
     network.connect();
     echo(&mut network, 20_000);
     let home = network.client_address;
-    // The attacker forwards one packet from an address of its own, faster than the path.
+    // The attacker forwards one packet from its own address, faster than the path.
     network.client_address = address("203.0.113.66:666");
     network.client.ping();
     let now = network.now();
@@ -138,7 +140,8 @@ fn migration_to_the_preferred_address() {
     }
 }
 
-/// RFC 9000 s.9.6.1: of the family that the client came over, written as its socket writes it.
+/// RFC 9000 s.9.6.1: the client uses the address of the family in use, in the form that its socket
+/// uses.
 #[test]
 fn migration_to_the_preferred_address_of_the_family_in_use() {
     let cases = [
@@ -164,8 +167,8 @@ fn migration_to_the_preferred_address_of_the_family_in_use() {
     }
 }
 
-/// A packet comes from a new address and ends, by the PATH_RESPONSE in it, the path that it made: nobody is followed
-/// there, and what it asks there is not answered.
+/// A packet arrives from a new address and creates a path. The PATH_RESPONSE in it ends this path.
+/// The server does not migrate there, and does not answer the PATH_CHALLENGE in the packet.
 #[test]
 fn migration_to_a_path_that_ends_in_its_first_packet() {
     let mut network = Network::new(11, Faults::none());
@@ -188,10 +191,10 @@ fn migration_to_a_path_that_ends_in_its_first_packet() {
     server.handle_datagram(now, arrival, &mut datagram);
     assert_eq!(server.stats().packets_received, before + 1);
     let paths: Vec<SocketAddr> = server.paths.iter().map(|path| path.remote()).collect();
-    assert_eq!(paths, [home], "the new one was there and is gone");
+    assert_eq!(paths, [home], "the new path was removed");
     assert!(!server.path().is_asking() && server.path().key() == active);
     echo(&mut network, 20_000);
-    assert_eq!(network.to(remote), 0, "nothing was sent there");
+    assert_eq!(network.to(remote), 0, "datagrams were sent to the new address");
 }
 
 #[test]
@@ -233,12 +236,13 @@ fn with_an_answer_to_a_stranger() -> (Connection, SocketAddr, Timestamp) {
     server.handle_datagram(now, from(stranger), first);
     assert_eq!(server.remote_address(), home);
     let path = server.paths.iter_mut().find(|path| path.remote() == stranger).unwrap();
-    // As if it had asked for a PATH_RESPONSE.
+    // As if the stranger had sent a PATH_CHALLENGE.
     path.answer([1; 8]);
     (server, stranger, now)
 }
 
-/// All that the server sends by its timers for so long: where to and when. Timers that have no end fail.
+/// Returns the destination and time of each datagram that the server sends within `time` by its
+/// timers. Panics if the timers do not end.
 fn sent_within(
     server: &mut Connection,
     now: Timestamp,

@@ -1,9 +1,10 @@
-//! Larger datagrams are looked for when they are of use (RFC 8899; RFC 9000 s.14.3).
+//! Larger datagram sizes are probed when they are useful (RFC 8899; RFC 9000 s.14.3).
 
 use super::network::{Faults, Network};
 use super::*;
 
-/// The largest datagram that an end has sent: probes are the only ones above the least size until one has arrived.
+/// Returns the size of the largest datagram that an end has sent. Only probes exceed the base size
+/// until one is acknowledged.
 fn largest(network: &Network, to_server: bool) -> usize {
     let sizes = network.trace().into_iter().filter(|sent| sent.1 == to_server);
     sizes.map(|(_, _, size)| size).max().unwrap_or(0)

@@ -1,5 +1,5 @@
-//! Hooks that other hooks brought, as a peer's plugins are: what they send leaves the application its share, what they
-//! keep is counted, and their frames are skipped once they are off.
+//! Hooks that other hooks attached, as for a peer's plugins. Their frames leave the application its
+//! share, their memory is counted, and their frames are skipped after they are detached.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +13,8 @@ use crate::operation::{
     Operation, OwnFrame,
 };
 
-/// A frame of type [`STAMP`] with a length, `size` bytes in all, into the room that there is; returns its length.
+/// Writes a frame of type [`STAMP`] with a length, `size` bytes in total. Returns the number of
+/// bytes written, or 0 if there is no room.
 fn write_long(room: &mut [u8], size: usize) -> u64 {
     let Some(room) = room.get_mut(..size) else { return 0 };
     room.fill(0);
@@ -22,7 +23,7 @@ fn write_long(room: &mut [u8], size: usize) -> u64 {
     size as u64
 }
 
-/// Bytes of a frame with type and length.
+/// Returns the length of a frame with its type and length fields.
 fn length(bytes: &[u8]) -> u64 {
     let mut reader = Reader::new(bytes);
     let whole = reader.varint().and_then(|_| reader.varint_bytes()).is_ok();
@@ -36,7 +37,8 @@ fn points() -> Vec<AttachPoint> {
     of_frames.into_iter().chain(begin).collect()
 }
 
-/// A hook that sends frames of this size without end, and counts the bytes that it sent while the application waited.
+/// Returns a hook that sends frames of this size endlessly. It counts the bytes that it sends while
+/// the application has data to send.
 fn floods(size: usize, sent: &Arc<Mutex<usize>>) -> Box<dyn Hook> {
     let sent = sent.clone();
     doing(move |host, call, outputs| {
@@ -56,7 +58,7 @@ fn floods(size: usize, sent: &Arc<Mutex<usize>>) -> Box<dyn Hook> {
     })
 }
 
-/// Has a connection skip frames of type [`STAMP`].
+/// Makes a connection skip frames of type [`STAMP`].
 fn skips(connection: &mut Connection) {
     let (id, _) = brings(connection, |host, _| host.skip_frames(vec![STAMP]).unwrap());
     connection.tell_hook(id, b"").unwrap();
@@ -103,14 +105,17 @@ fn hook_nested_frames_do_not_raise_the_window_of_an_idle_connection() {
     network.client.tell_hook(id, b"").unwrap();
     network.pass(Duration::from_secs(5));
     let sent = network.client.stats().bytes_sent - sent;
-    assert!(sent > 20 * before, "it fills the window: {sent} bytes, {before} of window");
+    assert!(
+        sent > 20 * before,
+        "the window is not full: {sent} bytes sent, {before} bytes of window"
+    );
     assert!(window(&network) <= before, "{} from {before}", window(&network));
-    // What the application sends beside it counts as ever.
+    // Data of the application in addition to the frames grows the window as usual.
     echo(&mut network, 2_000_000);
     assert!(window(&network) > 2 * before, "{} from {before}", window(&network));
 }
 
-/// What the peer may send depends on MAX_DATA frames of a client that has nothing to send itself.
+/// The client has nothing to send, and the peer can send only if the client sends MAX_DATA frames.
 #[test]
 fn hook_nested_frames_do_not_keep_the_peer_from_sending() {
     let faults = Faults { rate: Some(5_000_000), ..Faults::none() };
@@ -138,7 +143,8 @@ fn hook_nested_frames_do_not_keep_the_peer_from_sending() {
     });
 }
 
-/// A hook of the client's that fails in an operation of the first frame, of a server that sends `count` in one packet.
+/// The client attaches a hook that fails in `operation` for the first frame. The server sends
+/// `count` such frames in one packet.
 fn fails_at_the_first(operation: Operation, count: u64, skip: bool) -> Network {
     let mut network = Network::new(1, Faults::none());
     network.connect();
@@ -172,7 +178,7 @@ fn fails_at_the_first(operation: Operation, count: u64, skip: bool) -> Network {
     let server = network.server_mut();
     server.attach_with_frames(sends, &points(), &[OwnFrame::new(STAMP)]).unwrap();
     network.pass(Duration::from_millis(200));
-    assert_eq!(network.failed.len(), 1, "the hook failed, once");
+    assert_eq!(network.failed.len(), 1, "the hook fails once");
     network
 }
 
@@ -182,7 +188,7 @@ fn hook_nested_frames_behind_a_failed_hook_are_skipped() {
         let mut network = fails_at_the_first(operation, 5, true);
         assert_eq!(network.closed(), [None, None], "{operation}");
         echo(&mut network, 10_000);
-        // Nobody has said that they may be skipped.
+        // Without permission to skip them, the frames close the connection.
         let network = fails_at_the_first(operation, 2, false);
         assert!(network.closed()[0].is_some(), "{operation}");
     }
@@ -196,7 +202,7 @@ fn hook_nested_frames_are_skipped_by_declared_types() {
     skips(client);
     assert!(client.extensions.skips(STAMP) && !client.extensions.skips(STAMP + 1));
     let (other, _) = brings(client, |host, _| {
-        assert_eq!(host.skip_frames(vec![1]), Err(Denied::Full), "another hook has said it");
+        assert_eq!(host.skip_frames(vec![1]), Err(Denied::Full), "another hook has declared types");
     });
     client.tell_hook(other, b"").unwrap();
     let (hook, _) = brings(network.server_mut(), |host, _| {
@@ -207,10 +213,10 @@ fn hook_nested_frames_are_skipped_by_declared_types() {
     server.tell_hook(hook, b"").unwrap();
     assert!(server.extensions.skips(255));
     server.detach(hook).unwrap();
-    assert!(!server.extensions.skips(255), "with the hook goes what it said");
+    assert!(!server.extensions.skips(255), "a detached hook's types are still skipped");
 }
 
-/// A hook that keeps memory, and tells the application as much as it can.
+/// A hook that uses memory, and sends as many messages to the application as it can.
 struct Talks(Arc<Mutex<usize>>);
 
 impl Hook for Talks {
@@ -242,7 +248,7 @@ fn hook_nested_frames_of_one_hook_leave_others_room() {
     let client = &mut network.client;
     let said: Vec<usize> = (0..10).map(|_| talks(client).1).collect();
     assert_eq!(said, [16; 10]);
-    // Hooks that come and go leave no more than so many.
+    // The messages of hooks that were attached and detached are limited to 64.
     let mut network = Network::new(1, Faults::none());
     network.connect();
     let client = &mut network.client;

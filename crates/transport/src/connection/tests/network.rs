@@ -1,4 +1,4 @@
-//! The network between the two, and the clock.
+//! The simulated network between the two ends, and the clock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,29 +14,31 @@ use rustls::pki_types::ServerName;
 use super::super::*;
 use crate::crypto::testing::configs;
 
-/// Faults of the simulated network; chances are from 0 to 1.
+/// Faults of the simulated network. Probabilities are from 0 to 1.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Faults {
     pub loss: f64,
     pub duplication: f64,
     pub corruption: f64,
-    /// A copy with bytes of chance comes, too.
+    /// Probability that a copy of a datagram with some bytes replaced at random arrives as well.
     pub forged: f64,
-    /// Up to so much later than its time.
+    /// Maximum additional delay of a datagram.
     pub jitter: Duration,
-    /// Bytes a second; none: without limit.
+    /// Rate in bytes per second. `None` means no limit.
     pub rate: Option<u64>,
-    /// The queue of a limited path, as time; what would wait longer is dropped.
+    /// Capacity of the queue of a rate-limited path, as time. The path drops datagrams that would
+    /// wait longer.
     pub queue: Duration,
-    /// Larger datagrams vanish.
+    /// The path silently drops larger datagrams.
     pub mtu: u16,
-    /// From this moment on the path takes no larger ones than these, without a word.
+    /// Time from which the path silently drops datagrams above the given size.
     pub black_hole: Option<(Duration, u16)>,
-    /// One way, without queues.
+    /// One-way delay without queues.
     pub delay: Duration,
-    /// The chance that with a datagram all of them come to a halt for a while.
+    /// Probability that a datagram triggers a delay spike, in which all datagrams stall for a
+    /// while.
     pub spike: f64,
-    /// A NAT gives the client another port so often, once the handshake is confirmed.
+    /// Interval at which a NAT changes the client's port, after the handshake is confirmed.
     pub rebind: Option<Duration>,
 }
 
@@ -58,7 +60,7 @@ impl Faults {
         }
     }
 
-    /// One direction of a path with these faults.
+    /// Returns one direction of a path with these faults.
     fn link(&self) -> Link {
         let chance = |share: f64| Chance::percent(100.0 * share);
         let ms = Duration::from_millis;
@@ -79,8 +81,8 @@ impl Faults {
 
     pub(super) fn by_chance(seed: u64) -> Faults {
         let mut rng = StdRng::seed_from_u64(seed ^ 0xfa017);
-        // A round trip of a second, as over satellites and worse: there are fewer tries before the
-        // idle timeout.
+        // A round-trip time of one second, as over satellites or worse. Fewer retransmissions fit
+        // into the idle timeout.
         let long = rng.random_bool(0.1);
         let black_hole = rng.random_bool(0.15).then(|| {
             let at = Duration::from_millis(rng.random_range(0..2000));
@@ -95,8 +97,9 @@ impl Faults {
             delay: if long { Duration::from_millis(500) } else { DELAY },
             spike: if seed.is_multiple_of(4) { often(0.01) } else { 0.0 },
             rebind: rebind.filter(|_| !long),
-            // With damage a quarter of all at most: of paths that lose three of ten each way some idle out,
-            // as ten exchanges in a row fail now and then.
+            // At most a quarter of all datagrams may be lost or corrupted. With 30 % loss in each
+            // direction, some connections reach the idle timeout, because ten exchanges in a row
+            // fail occasionally.
             loss: often(if long { 0.05 } else { 0.2 }),
             duplication: often(0.2),
             corruption: often(0.05),
@@ -109,20 +112,21 @@ impl Faults {
     }
 }
 
-/// Datagrams that arrive in the place of one.
+/// Returns the datagrams that arrive in place of one.
 type Meddle = Box<dyn FnMut(bool, &[u8]) -> Vec<(bool, Vec<u8>)>>;
 
-/// Done to a connection once.
+/// Function that is applied to a connection once.
 type Prepare = Box<dyn FnOnce(&mut Connection)>;
 
-/// Done to this end once, before its call into a connection with this number; calls count from when the end exists.
+/// Function that is applied once to the end on this side, before the call with this number into its
+/// connection. Calls are counted from the creation of the end.
 pub(super) type Act = (u64, Side, Box<dyn FnOnce(&mut Connection, Timestamp)>);
 
 const DELAY: Duration = Duration::from_millis(10);
-/// The usual queue of a limited path.
+/// The default queue of a rate-limited path.
 const QUEUE: Duration = Duration::from_millis(60);
 
-/// Addresses of the client and the server at the beginning.
+/// Initial addresses of the client and of the server.
 const CLIENT: &str = "198.51.100.1:4433";
 const SERVER: &str = "192.0.2.1:443";
 
@@ -141,49 +145,53 @@ pub(super) struct Network {
     now: Timestamp,
     order: u64,
     in_flight: BTreeMap<(Timestamp, u64), InFlight>,
-    /// To the client, and to the server.
+    /// The ports toward the client and toward the server.
     ports: [Port; 2],
     pub client: Connection,
     server: Option<Connection>,
     pub server_config: Arc<dyn Serve>,
-    /// Address that the client's datagrams come from, and at which it can be reached.
+    /// Source address of the client's datagrams. The client receives at this address.
     pub client_address: SocketAddr,
-    /// Server addresses at which nobody is.
+    /// Server addresses at which no host receives.
     pub lost_addresses: Vec<SocketAddr>,
     closed: [Option<CloseReason>; 2],
-    /// Events of datagrams.
+    /// Datagram events of both ends.
     seen: [Vec<Event>; 2],
-    /// Hooks of the client that were taken off.
+    /// Hooks of the client that were detached.
     pub failed: Vec<HookId>,
     connected: [bool; 2],
     only_first: bool,
-    /// The marks of a datagram that has arrived, given whether it went to the server, and those that it was sent with.
+    /// Returns the ECN mark with which a datagram arrives. The arguments are whether it goes to the
+    /// server, and the mark with which it was sent.
     pub mark: Option<fn(bool, EcnCodepoint) -> EcnCodepoint>,
-    /// Preparation of the server's end before it sees its first datagram; none: nothing is done.
+    /// Prepares the server's end before it receives its first datagram.
     pub on_server: Option<Prepare>,
-    /// Function that alters datagrams on arrival, given whether they go to the server, and their bytes.
+    /// Function that alters datagrams on arrival. Its arguments are whether a datagram goes to the
+    /// server, and its bytes.
     pub meddle: Option<Meddle>,
-    /// See [`Act`]; `None` once it is done.
+    /// See [`Act`]. `None` after it was applied.
     pub act: Option<Act>,
-    /// An Initial packet to an ID that the server's end does not know is for another one.
+    /// If set, an Initial packet to a connection ID that is unknown to the server's end creates a
+    /// new server.
     pub new_servers: bool,
-    /// Events of the client and of the server, but for those of streams.
+    /// Events of the client and of the server, except those of streams.
     pub events: [Vec<Event>; 2],
     rebound_at: Timestamp,
-    /// Steps in a row in which a timer was due and time stood still.
+    /// Number of consecutive steps in which a timer was due and time did not advance.
     stuck: u32,
     trace: Vec<(Timestamp, bool, usize)>,
-    /// Of every byte that was sent, or of their number, with time and direction (FNV-1a); only if
-    /// somebody asks.
+    /// FNV-1a digest of the time and direction of each sent datagram, with its bytes or its length.
+    /// `None` unless a test requested it.
     digest: Option<u64>,
     digest_bytes: bool,
-    /// Both ends have the CPU at multiples of this alone: timers, and what has come, wait for it. Zero: they always have it.
+    /// Both ends run only at multiples of this interval. Timers and received datagrams wait until
+    /// then. With zero, the ends can always run.
     pub every: Duration,
-    /// So many datagrams are asked for at once, behind one.
+    /// Number of datagrams that are requested at once after the first one.
     pub together: usize,
-    /// Number of datagrams that came so.
+    /// Number of datagrams that such requests returned.
     pub gathered: usize,
-    /// Bytes sent to each address of the client's side.
+    /// Bytes sent to each of the client's addresses.
     sent_to: BTreeMap<SocketAddr, usize>,
 }
 
@@ -214,7 +222,7 @@ impl Network {
         Network::of(seed, faults, client, Arc::new(server_config))
     }
 
-    /// Without protection.
+    /// Creates a network whose ends do not protect packets.
     #[cfg(feature = "null-crypto")]
     pub(super) fn null(
         seed: u64,
@@ -277,24 +285,24 @@ impl Network {
         self.server.as_mut().expect("the first packet arrived")
     }
 
-    /// False until the client's first packet arrives.
+    /// Returns `false` until the client's first packet arrives.
     pub(super) fn has_server(&self) -> bool {
         self.server.is_some()
     }
 
-    /// Hands the client a datagram that nobody sent.
+    /// Delivers to the client a datagram that the server did not send.
     pub(super) fn forge_to_client(&mut self, mut bytes: Vec<u8>) {
         let remote = SERVER.parse().expect("an address");
         let arrival = DatagramMeta { remote, local: None, ecn: EcnCodepoint::NotEct };
         self.client.handle_datagram(self.now, arrival, &mut bytes);
     }
 
-    /// The two ends, and the time.
+    /// Returns the two ends and the time.
     pub(super) fn into_ends(self) -> (Connection, Connection, Timestamp) {
         (self.client, self.server.expect("the first packet arrived"), self.now)
     }
 
-    /// True if `event` was seen by the client (0) or the server (1).
+    /// Returns `true` if the client (0) or the server (1) emitted `event`.
     pub(super) fn seen(&self, end: usize, event: &Event) -> bool {
         self.seen[end].contains(event)
     }
@@ -307,20 +315,21 @@ impl Network {
         self.trace.clone()
     }
 
-    /// From now on what is sent is summed up: its bytes, or their number.
+    /// Starts a digest of sent datagrams. If `bytes` is set, the digest covers their bytes, and
+    /// otherwise their lengths.
     #[cfg(feature = "null-crypto")]
     pub(super) fn sum_up(&mut self, bytes: bool) {
         self.digest_bytes = bytes;
         self.digest = Some(0xcbf2_9ce4_8422_2325);
     }
 
-    /// Digest of the bytes sent so far; none unless it was asked for.
+    /// Returns the digest of the datagrams sent so far, or `None` if it was not requested.
     #[cfg(feature = "null-crypto")]
     pub(super) fn digest(&self) -> Option<u64> {
         self.digest
     }
 
-    /// Number of bytes sent to an address.
+    /// Returns the number of bytes sent to an address.
     pub(super) fn to(&self, address: SocketAddr) -> usize {
         self.sent_to.get(&address).copied().unwrap_or(0)
     }
@@ -387,7 +396,7 @@ impl Network {
             + &self.spaces()
     }
 
-    /// True if the memory that two well-behaved ends keep for each other stays small.
+    /// Returns `true` if the memory that two well-behaved ends keep for each other is small.
     pub(super) fn within_limits(&self) -> bool {
         [&self.client, self.server()].into_iter().all(|end| {
             end.path().in_flight() <= end.path().controller().window() + 10 * 1500
@@ -403,7 +412,7 @@ impl Network {
         assert_eq!(self.connected, [true; 2], "{}", self.describe());
     }
 
-    /// Runs until `done` says so; it is asked whenever something happened. Panics after `limit`.
+    /// Runs until `done` returns `true`. It is called after each step. Panics after `limit`.
     pub(super) fn run_until(
         &mut self,
         limit: Duration,
@@ -420,7 +429,7 @@ impl Network {
             let finished = match server {
                 Some(server) => done(&mut self.client, server),
                 None => {
-                    // Before the server's end exists only the client can be looked at.
+                    // Until the server's end exists, `done` gets a substitute for it.
                     let mut nobody = self.nobody();
                     let finished = done(&mut self.client, &mut nobody);
                     none = Some(nobody);
@@ -436,7 +445,7 @@ impl Network {
         }
     }
 
-    /// Runs for so long; pings keep it from idling.
+    /// Runs for `time`, with PINGs that prevent the idle timeout.
     pub(super) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
@@ -446,7 +455,7 @@ impl Network {
         }
     }
 
-    /// Runs for so long.
+    /// Runs for `time`.
     pub(super) fn wait(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
@@ -455,7 +464,7 @@ impl Network {
         }
     }
 
-    /// Runs so many steps with a stream's worth of data, whatever comes of it.
+    /// Runs `steps` steps with a stream's worth of data, whether or not the data arrives.
     pub(super) fn run_some(&mut self, steps: usize) {
         let end = self.now + Duration::from_secs(120);
         for _ in 0..steps {
@@ -471,7 +480,7 @@ impl Network {
         }
     }
 
-    /// As [`Network::transmit`], of ends that may send without end: a hook can have them do so.
+    /// As [`Network::transmit`], for ends that may send endlessly because of a hook.
     fn tolerant_transmit(&mut self) {
         let mut buffer = vec![0; 1500];
         for to_server in [true, false] {
@@ -485,7 +494,7 @@ impl Network {
         self.listen();
     }
 
-    /// To be called before each call into a connection.
+    /// Applies [`Act`] when it is due. Must be called before each call into a connection.
     fn before_call(&mut self) {
         let Some((left, side, act)) = self.act.take() else { return };
         let end = match side {
@@ -513,7 +522,7 @@ impl Network {
         let still =
             timer.is_some_and(|at| at <= self.now) && arrival.is_none_or(|at| at > self.now);
         self.stuck = if still { self.stuck + 1 } else { 0 };
-        assert!(self.stuck < 100, "a timer fires for nothing: {}", self.describe());
+        assert!(self.stuck < 100, "a timer fires without effect: {}", self.describe());
         let next = [arrival, timer].into_iter().flatten().min().unwrap_or(end).min(end);
         self.now = self.now.max(self.turn_after(next));
         // RFC 9000 s.9: QUIC relies on addresses that stay for the duration of the handshake.
@@ -542,7 +551,7 @@ impl Network {
         self.listen();
     }
 
-    /// The first moment from this one on at which the ends have the CPU.
+    /// Returns the first time from `time` on at which the ends can run.
     fn turn_after(&self, time: Timestamp) -> Timestamp {
         let every = self.every.as_nanos().max(1) as u64;
         Timestamp::START + Duration::from_nanos(time.as_nanos().next_multiple_of(every))
@@ -582,7 +591,7 @@ impl Network {
         }
     }
 
-    /// True if a datagram begins another connection than the server's end has.
+    /// Returns `true` if a datagram begins a connection other than that of the server's end.
     fn is_another(&self, bytes: &[u8]) -> bool {
         let Some(server) = &self.server else { return true };
         let mut packets =
@@ -633,7 +642,7 @@ impl Network {
         let mut buffer = vec![0; largest * (1 + self.together)];
         for to_server in [true, false] {
             for count in 0.. {
-                assert!(count < 10_000, "it sends without end: {}", self.describe());
+                assert!(count < 10_000, "endless sending: {}", self.describe());
                 self.before_call();
                 let end = if to_server { Some(&mut self.client) } else { self.server.as_mut() };
                 let Some(end) = end else { break };
@@ -691,7 +700,8 @@ impl Network {
             forged[from..].fill_with(|| self.rng.random());
             copies.push((verdict.arrival, forged));
         }
-        // Not of the first packet: a server would be made for an ID of chance.
+        // The first packet is not corrupted. Otherwise a server would be created for a random
+        // connection ID.
         if let Some(corruption) = verdict.corruption.filter(|_| self.server.is_some()) {
             corruption.apply(&mut copies[0].1);
         }

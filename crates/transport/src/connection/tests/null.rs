@@ -1,4 +1,5 @@
-//! Without protection: the same round trips, and every byte by seed.
+//! Connections without packet protection: the same round trips as with TLS, and every byte
+//! determined by the seed.
 
 use std::process::Command;
 
@@ -28,7 +29,7 @@ fn null_crypto_round_trips_are_those_of_tls() {
     let ((connected, end), (connected_without, end_without)) =
         (took(&mut with), took(&mut without));
     assert_eq!(connected, connected_without);
-    // Certificates of other sizes leave other windows behind.
+    // The certificates have different sizes, so the windows differ after the handshake.
     let (least, most) = (end.min(end_without), end.max(end_without));
     assert!(most.since(least) < 10 * MS, "{end:?} {end_without:?}");
     assert_eq!(without.client.alpn(), Some(&b"equic-test"[..]));
@@ -57,7 +58,8 @@ fn null_crypto_large_certificate_waits_for_address_validation() {
         network.now().since(Timestamp::START)
     };
     assert_eq!((took(2_400), took(3_100)), (20 * MS, 20 * MS));
-    // Three datagrams for one, then what the client says, then the rest (RFC 9000 s.8.1).
+    // The server sends three datagrams for one, and the rest after the client's next datagram (RFC
+    // 9000 s.8.1).
     assert_eq!((took(3_300), took(9_000)), (40 * MS, 40 * MS));
 }
 
@@ -129,7 +131,7 @@ fn null_crypto_early_data_needs_a_session_and_its_limits() {
     assert!(took < 30 * MS, "{took:?}");
     assert!(network.events.iter().all(|end| end.contains(&Event::EarlyDataAccepted)));
 
-    // A server that promises something else takes the connection, and not what came before it.
+    // A server with other transport parameters accepts the connection and rejects the early data.
     let mut other = server;
     Arc::make_mut(&mut other.transport).streams.max_streams_bidi += 1;
     let mut network = Network::null(3, Faults::none(), &client, other);
@@ -152,7 +154,7 @@ fn null_crypto_is_not_used_with_tls_versions() {
         assert!(network.client.handshake.tls().cipher_suite().is_some());
         assert_eq!(network.client.insecure_null_session(), None);
     }
-    // Nor does a server begin one for whoever says that a client wants it.
+    // A TLS server does not accept a connection without protection, even if the client requests it.
     let (_, tls) = crate::crypto::testing::configs();
     let config = ServerConfig { tls, transport: Arc::default(), preferred_addresses: None };
     let (now, id) = (Timestamp::START, ConnectionId::cut(&[7; 8]));
@@ -163,7 +165,7 @@ fn null_crypto_is_not_used_with_tls_versions() {
 
 /// Datagrams that are requested together must be the same, byte for byte, as those requested one by
 /// one. Acknowledgements, losses, window updates and key updates may happen at any moment. The same
-/// holds if both ends use the long way.
+/// holds if both ends use the general routes.
 #[test]
 fn null_crypto_batches_equal_single_datagrams() {
     let mut total = 0;
@@ -179,10 +181,12 @@ fn null_crypto_batches_equal_single_datagrams() {
             }
             for length in [1, 3_000, 150_000] {
                 echo(&mut network, length);
-                // If it may: the peer may not have acknowledged a packet with the keys before.
+                // The update may be refused, because the peer may not have acknowledged a packet
+                // with the last keys.
                 network.client.update_keys();
             }
-            // Where packets are opened to is no matter: on the long way all are where they came.
+            // Ignores whether packets were decrypted directly into stream buffers. The general
+            // route never does this.
             let stats = [network.client.stats(), network.server().stats()]
                 .map(|stats| Stats { packets_opened_to_streams: 0, ..stats });
             (network.digest(), network.trace(), stats, network.gathered)
@@ -196,14 +200,19 @@ fn null_crypto_batches_equal_single_datagrams() {
             total += gathered;
         }
         let (long_digest, long_trace, long_stats, gathered) = outcome(44, true);
-        assert_eq!((&trace, digest), (&long_trace, long_digest), "seed {seed}, the long way");
-        assert_eq!((stats, gathered), (long_stats, 0), "seed {seed}: nothing goes together there");
+        assert_eq!((&trace, digest), (&long_trace, long_digest), "seed {seed}, the general route");
+        assert_eq!(
+            (stats, gathered),
+            (long_stats, 0),
+            "seed {seed}: the general route does not batch datagrams"
+        );
     }
     assert!(total as u64 > 100 * cases(60), "{total} were together");
 }
 
-/// Result of the run of this name, as text: a sum of all that was sent and when, its end, its first
-/// datagrams. With TLS the sum is of sizes and times.
+/// Returns the result of the run with this name as text: a digest of all datagrams with their
+/// times, the time of the end, and the first datagrams. With TLS, the digest covers sizes and
+/// times.
 fn run(name: &str) -> String {
     let (kind, seed) = name.split_once(':').expect("kind:seed");
     let seed = seed.parse().expect("a number");
@@ -220,7 +229,7 @@ fn run(name: &str) -> String {
         "clean" => network(seed, Faults::none()),
         "lossy" => network(seed, bad),
         "tls" => Network::new(seed, bad),
-        other => panic!("no network is called {other}"),
+        other => panic!("unknown network {other}"),
     };
     network.sum_up(kind != "tls");
     network.connect();
@@ -245,11 +254,11 @@ fn run(name: &str) -> String {
 const RUN: &str = "EQUIC_NULL_RUN";
 const CAME_TO: &str = "the run came to ";
 
-/// The other process's part of a test; without `EQUIC_NULL_RUN` it is an empty test.
+/// Runs the other process's part of a test. Without `EQUIC_NULL_RUN`, this test does nothing.
 #[test]
 fn null_crypto_one_run() {
     if let Ok(name) = std::env::var(RUN) {
-        // The harness has begun a line.
+        // The test harness has already written a part of the line.
         println!("\n{CAME_TO}{}", run(&name));
     }
 }
@@ -267,9 +276,9 @@ fn elsewhere(name: &str) -> String {
     runs.next().unwrap_or_else(|| panic!("{text}")).to_owned()
 }
 
-/// Every byte of every datagram at its virtual time, in two processes: nothing comes from addresses
-/// in memory, hash seeds, the clock or another source of chance. With TLS, whose bytes are the provider's,
-/// every size and time.
+/// Two processes must make every datagram with the same bytes at the same virtual time. Memory
+/// addresses, hash seeds, the clock and other random sources must have no influence. With TLS,
+/// whose bytes the provider determines, sizes and times must be equal.
 #[test]
 fn determinism_same_seed_gives_the_same_bytes_in_another_process() {
     for name in ["clean:1", "lossy:1", "lossy:2", "tls:1", "tls:2"] {
@@ -280,9 +289,10 @@ fn determinism_same_seed_gives_the_same_bytes_in_another_process() {
     assert_ne!(run("lossy:1"), run("lossy:2"));
 }
 
-/// The flights of a handshake, in microseconds and bytes: they do not change unnoticed. The client's
-/// first is padded; the server's has a certificate of 2,400 bytes in three datagrams, as many as it may
-/// send; then come the client's Finished, the server's confirmation, and the first search for the MTU.
+/// The flights of a handshake, in microseconds and bytes, must not change by accident. The client's
+/// first flight is padded. The server's flight has a certificate of 2,400 bytes in three datagrams,
+/// as many as it may send. The client's Finished, the server's confirmation, and the first MTU
+/// probe follow.
 #[test]
 fn null_crypto_first_datagrams_are_unchanged() {
     let run = run("clean:1");

@@ -1,4 +1,4 @@
-//! Every operation can be watched and replaced, by a hook in Rust.
+//! Every operation can be observed and replaced by a hook in Rust.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use crate::operation::{
 
 pub(super) type Calls = Arc<Mutex<BTreeMap<Operation, Vec<(u64, Vec<u64>, Vec<u64>)>>>>;
 
-/// Remembers what it sees.
+/// Records all calls.
 struct Witness(Calls);
 
 impl Hook for Witness {
@@ -45,7 +45,7 @@ pub(super) fn watch_all(connection: &mut Connection, calls: &Calls) {
     connection.attach(Box::new(Witness(calls.clone())), &points).unwrap();
 }
 
-/// A hook that is a function.
+/// A hook that calls a closure.
 struct Doing<F>(F);
 
 impl<F> Hook for Doing<F>
@@ -70,7 +70,7 @@ pub(super) fn doing(
     Box::new(Doing(does))
 }
 
-/// Always these outputs.
+/// Returns a hook that always sets these outputs.
 pub(super) fn always(words: &'static [u64]) -> Box<dyn Hook> {
     doing(move |_, _, outputs| {
         outputs.copy_from_slice(words);
@@ -82,24 +82,24 @@ pub(super) fn replace(connection: &mut Connection, operation: Operation, hook: B
     connection.attach(hook, &[AttachPoint::replace(operation)]).unwrap();
 }
 
-/// A frame that only hooks know: its type, and 8 bytes.
+/// Type of a frame that only hooks know. The frame has its type and 8 bytes.
 pub(super) const STAMP: u64 = 0x2f5a;
 
 /// State that the hooks of the two ends share.
 #[derive(Default)]
 pub(super) struct Post {
-    /// Tokens to be sent.
+    /// Tokens to send.
     pub waiting: Vec<u64>,
-    /// Those that arrived, as often as they did.
+    /// Tokens received, including repetitions.
     pub taken: Vec<u64>,
-    /// Tokens of frames sent that were acknowledged; below, of those that were lost.
+    /// Tokens of frames sent that were acknowledged. The next field has those that were lost.
     pub acked: Vec<u64>,
     pub lost: Vec<u64>,
-    /// Lost ones go again.
+    /// If set, the hook retransmits lost frames.
     pub again: bool,
 }
 
-/// Sends and takes frames with a token each.
+/// Sends and receives frames with a token each.
 pub(super) struct Stamps(pub Arc<Mutex<Post>>);
 
 impl Stamps {
@@ -157,13 +157,14 @@ impl Hook for Stamps {
     }
 }
 
-/// Length of a stamp frame at the start of the call's bytes; 0: they are too short for one.
+/// Returns the length of a stamp frame at the start of the call's bytes, or 0 if they are too
+/// short.
 pub(super) fn stamp_length(call: &Call<'_>) -> u64 {
     let length = usize::from(call.parameter > 0x3fff) * 2 + 2 + 8;
     if call.bytes.as_slice().len() < length { 0 } else { length as u64 }
 }
 
-/// Writes one with its token.
+/// Writes a frame with its token.
 pub(super) fn write_stamp(call: &mut Call<'_>, outputs: &mut [u64]) -> Result<Decision, HookError> {
     let Bytes::Out(room) = &mut call.bytes else { return Err(HookError("no room".into())) };
     let mut writer = Writer::new(room);
@@ -174,7 +175,7 @@ pub(super) fn write_stamp(call: &mut Call<'_>, outputs: &mut [u64]) -> Result<De
     Ok(Decision::Done)
 }
 
-/// Both ends have hooks that know stamps; the client's sends those that wait.
+/// Attaches hooks for stamp frames to both ends. The client's hook sends the waiting tokens.
 pub(super) fn with_stamps(network: &mut Network) -> Arc<Mutex<Post>> {
     let post = Arc::<Mutex<Post>>::default();
     let arrived = post.clone();
@@ -186,7 +187,7 @@ pub(super) fn with_stamps(network: &mut Network) -> Arc<Mutex<Post>> {
     post
 }
 
-/// The client's end of [`with_stamps`].
+/// Adds tokens at the client's end of [`with_stamps`].
 pub(super) fn queue(
     network: &mut Network,
     post: &Arc<Mutex<Post>>,
@@ -216,7 +217,7 @@ fn hook_can_watch_every_operation() {
         network.server_mut().close(now, VarInt::from_u32(1), "enough");
         network.run_until(Duration::from_secs(10), |client, _| client.is_drained());
     }
-    // The other end of what has two.
+    // Watches the other end, for operations that both ends have.
     let mut network = Network::new(3, Faults::none());
     let seen = calls.clone();
     network.on_server = Some(Box::new(move |server| watch_all(server, &seen)));
@@ -225,7 +226,7 @@ fn hook_can_watch_every_operation() {
     echo(&mut network, 600_000);
     network.client_address.set_port(5);
     network.pass(Duration::from_secs(1));
-    // Nobody answers where the client was.
+    // The client's old address does not answer.
     network.run_until(Duration::from_secs(20), |_, _| {
         calls.lock().unwrap().contains_key(&Operation::PathRemoved)
     });
@@ -254,7 +255,7 @@ fn hook_can_watch_every_operation() {
     handshake::watch_beginnings(&calls);
     multipath::watch_copies(&calls);
     let calls = calls.lock().unwrap();
-    // Those that a single hook asks for have tests of their own: messages.rs, own_parameters.rs.
+    // Other tests cover operations that a single hook requests: messages.rs, own_parameters.rs.
     let asked_for = [
         Operation::HookTimer,
         Operation::HookMessage,
@@ -272,7 +273,7 @@ fn hook_can_watch_every_operation() {
     }
 }
 
-/// The server gets a PATH_CHALLENGE and a RETIRE_CONNECTION_ID.
+/// Sends a PATH_CHALLENGE and a RETIRE_CONNECTION_ID frame to the server.
 fn challenge_and_retire(network: &mut Network) {
     network.connect();
     network.pass(Duration::from_secs(1));
@@ -289,7 +290,7 @@ fn hook_frames_arrive() {
     let faults = Faults { loss: 0.2, ..Faults::none() };
     let mut network = Network::new(5, faults);
     let post = with_stamps(&mut network);
-    // A lost one goes again, by the hook's own doing.
+    // The hook itself sends a lost frame again.
     post.lock().unwrap().again = true;
     network.connect();
     queue(&mut network, &post, 0..50);
@@ -299,7 +300,8 @@ fn hook_frames_arrive() {
     });
 }
 
-/// The hook writes the frame or does not: frames that it queues meanwhile are for another packet.
+/// Frames that a hook queues while it writes a frame are sent in a later packet, whether or not it
+/// writes the frame.
 #[test]
 fn hook_that_queues_frames_while_writing_is_bounded() {
     for writes in [true, false] {
@@ -333,12 +335,12 @@ fn hook_that_queues_frames_while_writing_is_bounded() {
         for _ in 0..10 {
             let waiting = network.client.extensions.len(false);
             network.client.poll_transmit(now, &mut buffer);
-            // The first is queued within the call.
+            // The first frame is queued during the call.
             let called = std::mem::take(&mut *calls.lock().unwrap());
             assert!(called <= waiting.max(1), "{called} of {waiting}");
             most = most.max(called);
         }
-        assert!(most > 1, "the hook was asked for what it queued");
+        assert!(most > 1, "no call for a frame that the hook queued");
     }
 }
 
@@ -355,9 +357,10 @@ fn frame_of_an_unknown_type_is_a_violation() {
 
 #[test]
 fn hook_replaces_operations() {
-    // Acknowledgements wait for a hundred packets and 20 ms, and the sender does not mind.
+    // The policy delays acknowledgements for a hundred packets or 20 ms. The sender continues to
+    // send.
     let acks = |policy: Option<&'static [u64]>| {
-        // Packets come one by one, and nobody asks for fewer acknowledgements of them.
+        // Packets arrive one by one, and the sender does not request fewer acknowledgements.
         let faults = Faults { rate: Some(10_000_000 / 8), ..Faults::none() };
         let mut network = Network::with(6, faults, |config| config.ack_frequency = false);
         let calls = Calls::default();
@@ -379,18 +382,18 @@ fn hook_replaces_operations() {
     replace(&mut network.client, Operation::CongestionWindow, always(&[3 * 1472]));
     network.connect();
     let took = echo(&mut network, 100_000);
-    // 100,000 bytes by three datagrams a round trip of 20 ms.
+    // 100,000 bytes with three datagrams per round trip of 20 ms.
     assert!(took > Duration::from_millis(400), "{took:?}");
     assert!(network.client.path().in_flight() <= 3 * 1472);
 
-    // 50,000 bytes a second.
+    // 50,000 bytes per second.
     let mut network = Network::new(6, Faults::none());
     replace(&mut network.client, Operation::PacingRate, always(&[50_000]));
     network.connect();
     let took = echo(&mut network, 100_000);
     assert!(took > Duration::from_millis(1500), "{took:?}");
 
-    // A round-trip time that a hook makes up.
+    // A hook sets the round-trip time.
     let mut network = Network::new(6, Faults::none());
     let hook = doing(|host, call, _| {
         assert_eq!(host.set(Field::BytesInFlight, 1), Err(Denied::ReadOnly(Field::BytesInFlight)));
@@ -403,7 +406,7 @@ fn hook_replaces_operations() {
     let rtt = network.client.path().rtt().smoothed();
     assert!((40..60).contains(&rtt.as_millis()), "{rtt:?}");
 
-    // Datagrams of another size, and none larger are looked for.
+    // Smaller datagrams without probes for larger ones.
     let mut network = Network::new(6, Faults::none());
     network.connect();
     echo(&mut network, 100_000);
@@ -417,7 +420,6 @@ fn hook_replaces_operations() {
         sent.iter().filter(|(_, to, _)| *to).map(|(.., size)| *size).collect();
     assert_eq!(sizes.last(), Some(&1230));
 
-    // No streams.
     let mut network = Network::new(6, Faults::none());
     network.connect();
     replace(&mut network.client, Operation::OpenStream, always(&[0]));
@@ -440,7 +442,7 @@ fn hook_replaces_the_stream_schedule() {
         network.client.streams().write(*id, &[7; 5000]).unwrap();
         network.client.streams().finish(*id).unwrap();
     }
-    // The one opened last is there first, as a whole.
+    // The stream that was opened last arrives first and complete.
     let mut arrived = Vec::new();
     network.run_until(Duration::from_secs(10), |_, server| {
         while server.accept(Direction::Unidirectional).is_some() {}
@@ -466,7 +468,7 @@ fn hook_that_fails_is_detached() {
     let hook = doing(|_, _, _| Err(HookError("broken".into())));
     let failing =
         network.client.attach(hook, &[AttachPoint::replace(Operation::UpdateRtt)]).unwrap();
-    // Neither true nor false is no answer.
+    // Neither 0 nor 1, so not a valid answer.
     let lying = network
         .client
         .attach(always(&[2]), &[AttachPoint::replace(Operation::IsDuplicate)])
@@ -475,11 +477,11 @@ fn hook_that_fails_is_detached() {
     echo(&mut network, 1000);
     network.failed.sort();
     assert_eq!(network.failed, [failing, lying]);
-    assert!(network.client.detach(failing).is_none(), "it is off already");
+    assert!(network.client.detach(failing).is_none(), "the hook is already detached");
 }
 
-/// One that watches and fails is off at once, however often it was to be called, and those around it are
-/// called, each as often as it wished.
+/// An observing hook that fails is detached at once, even if it is attached several times. The
+/// other hooks are called at all their points.
 #[test]
 fn hook_that_fails_does_not_affect_others() {
     struct Watcher(u8, Arc<Mutex<Vec<u8>>>);
@@ -521,7 +523,7 @@ fn hook_that_fails_does_not_affect_others() {
     }
 }
 
-/// Whatever a hook answers, and to whatever question, nothing panics and nothing goes on for ever.
+/// No answer of a hook to any operation causes a panic or an endless loop.
 #[test]
 fn hook_answers_keep_invariants() {
     let answers: [&'static [u64]; 4] = [&[0; 8], &[1; 8], &[u64::MAX; 8], &[1200; 8]];

@@ -1,4 +1,4 @@
-//! Transport parameters of hooks' own.
+//! Transport parameters that hooks declare.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,10 +13,10 @@ const POINTS: [AttachPoint; 2] = [
     AttachPoint::replace(Operation::PeerParameter),
 ];
 
-/// Numbers and values that hooks heard of.
+/// Numbers and values of the parameters that hooks received.
 type Heard = Arc<Mutex<Vec<(u64, Vec<u8>)>>>;
 
-/// A hook that writes these bytes as its parameters, and remembers the peer's.
+/// Returns a hook that writes these bytes as its parameters, and records the peer's.
 fn writes(bytes: Vec<u8>, heard: &Heard) -> Box<dyn Hook> {
     let heard = heard.clone();
     doing(move |_, call, outputs| {
@@ -36,7 +36,7 @@ fn writes(bytes: Vec<u8>, heard: &Heard) -> Box<dyn Hook> {
     })
 }
 
-/// A parameter with a number of two bytes.
+/// Returns a parameter with a number of two bytes.
 fn parameter(number: u16, value: &[u8]) -> Vec<u8> {
     [&(0x4000 | number).to_be_bytes()[..], &[value.len() as u8], value].concat()
 }
@@ -47,7 +47,7 @@ fn param_of_hooks_are_exchanged() {
     let mut network = Network::new(1, Faults::none());
     let ours = [parameter(0x1234, b"client"), parameter(0x1236, b"")].concat();
     network.client.attach(writes(ours, &at_client), &POINTS).unwrap();
-    // Another hook, of another number: it hears of its own alone.
+    // Another hook with another number. It gets only parameters with this number.
     let other = Heard::default();
     let (told, theirs) = (at_server.clone(), parameter(0x1234, b"server"));
     network.client.attach(writes(parameter(0x1777, b"x"), &other), &POINTS).unwrap();
@@ -62,7 +62,8 @@ fn param_of_hooks_are_exchanged() {
     assert!(network.failed.is_empty());
 }
 
-/// Whatever a hook writes that is not its own costs it its place, and nothing of it is declared.
+/// A hook that writes a parameter which is not its own is detached, and none of its parameters is
+/// declared.
 #[test]
 fn param_of_another_owner_is_refused() {
     let known = vec![0x04, 1, 0];
@@ -83,7 +84,7 @@ fn param_of_another_owner_is_refused() {
     }
 }
 
-/// After the first packet, and of a hook that another brought, nothing is asked for.
+/// A hook is not called for its parameters after the first packet, or if another hook attached it.
 #[test]
 fn param_cannot_change_after_it_was_sent() {
     let heard = Heard::default();
@@ -105,7 +106,8 @@ fn param_cannot_change_after_it_was_sent() {
     assert!(heard.lock().unwrap().is_empty());
 }
 
-/// A client that could send early data still connects, and what it writes before the handshake arrives once.
+/// A client that could send early data still connects. The data that it writes before the handshake
+/// arrives once.
 #[test]
 fn param_survives_a_restart_of_tls() {
     let (client, server) = early_configs();

@@ -1,4 +1,4 @@
-//! The operations that the plugin paper names.
+//! The operations named in the paper about plugins.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use super::operations::{Post, STAMP, Stamps, doing, replace, stamp_length, write
 use super::*;
 use crate::operation::{AttachPoint, Decision, Field, Operation, OwnFrame};
 
-/// Under its names, or under RFC 9002's.
+/// Operations under their names in the paper, or under those of RFC 9002.
 const NAMES: [&str; 17] = [
     "SetTimer",
     "SelectRetransmission",
@@ -28,7 +28,7 @@ const NAMES: [&str; 17] = [
     "WriteFrame",
 ];
 
-/// Of frames a hook writes its own alone: a hook that sends one is asked for it.
+/// A hook can write only its own frames, so this hook sends one.
 fn write_own_frames(connection: &mut Connection, asked: &Arc<Mutex<BTreeSet<&'static str>>>) {
     let (asked, mut sent) = (asked.clone(), false);
     let hook = doing(move |host, call, outputs| {
@@ -53,7 +53,8 @@ fn write_own_frames(connection: &mut Connection, asked: &Arc<Mutex<BTreeSet<&'st
     connection.attach_with_frames(hook, &points, &[OwnFrame::new(STAMP)]).unwrap();
 }
 
-/// A connection asks whoever replaces one of them, and goes on as ever when that leaves it to the default.
+/// A connection calls a hook that replaces one of the operations. If the hook leaves the answer to
+/// the default, the connection works as usual.
 #[test]
 fn hook_operations_of_the_paper_can_be_replaced() {
     let asked: Arc<Mutex<BTreeSet<&str>>> = Arc::default();
@@ -66,7 +67,7 @@ fn hook_operations_of_the_paper_can_be_replaced() {
     write_own_frames(&mut network.client, &asked);
     for name in NAMES.into_iter().filter(|name| !["SelectPath", "WriteFrame"].contains(name)) {
         let operation = Operation::ALL.iter().find(|one| one.describe().name == name);
-        let operation = *operation.unwrap_or_else(|| panic!("no operation is called {name}"));
+        let operation = *operation.unwrap_or_else(|| panic!("unknown operation {name}"));
         let asked = asked.clone();
         let hook = doing(move |_, call, _| {
             assert_eq!(call.operation.describe().name, name);
@@ -79,7 +80,7 @@ fn hook_operations_of_the_paper_can_be_replaced() {
     echo(&mut network, 100_000);
     let asked = asked.lock().unwrap();
     let missed: Vec<&str> = NAMES.into_iter().filter(|name| !asked.contains(name)).collect();
-    assert!(missed.is_empty(), "nobody asked for {missed:?}");
-    assert_eq!(post.lock().unwrap().taken, [1], "what was written arrived");
+    assert!(missed.is_empty(), "never called: {missed:?}");
+    assert_eq!(post.lock().unwrap().taken, [1], "the hook's frame did not arrive");
     assert!(network.failed.is_empty(), "{:?}", network.failed);
 }

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Rows of the table, by cells.
+/// Returns the rows of the table as lists of cells.
 fn rows() -> Vec<Vec<String>> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/connection/README.md");
     let text = std::fs::read_to_string(file).unwrap();
@@ -13,19 +13,19 @@ fn rows() -> Vec<Vec<String>> {
     table.map(cells).collect()
 }
 
-/// Parts of a text in backticks.
+/// Returns the parts of a text in backticks.
 fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
-/// Files or folders of this name: of `connection/`, or of the crate's own folders.
+/// Returns the files or folders with this name in `connection/` or in the folders of the crate.
 fn found(name: &str) -> Vec<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let places = [source.join("connection").join(name), source.join(name)];
     places.into_iter().filter(|path| path.exists()).collect()
 }
 
-/// True if there is a test in the file, or in one of the folder's.
+/// Returns `true` if the file, or a file of the folder, has a test.
 fn is_tested(path: &Path) -> bool {
     if path.is_dir() {
         return std::fs::read_dir(path).unwrap().any(|entry| is_tested(&entry.unwrap().path()));
@@ -50,7 +50,10 @@ fn parts_list_every_field_once() {
     fields.sort();
     named.sort();
     assert!(fields.len() > 20, "{fields:?}");
-    assert_eq!(named, fields, "fields of `Connection`, and those in src/connection/README.md");
+    assert_eq!(
+        named, fields,
+        "the fields of `Connection` differ from those in src/connection/README.md"
+    );
 }
 
 #[test]
@@ -70,14 +73,15 @@ fn parts_name_existing_files() {
     }
 }
 
-/// Parts that hold others, which have rows of their own or are named in the text below the table; those may be open.
+/// Parts that contain other parts. These have their own rows, or the text below the table names
+/// them. The listed fields may be visible outside of the part.
 const HOLDERS: [(&str, &[&str]); 3] = [
     ("Space", &["received", "loss", "crypto_in", "crypto_out", "numbers"]),
     ("ConnectionIds", &["local", "remote"]),
     ("Extensions", &["share", "messages"]),
 ];
 
-/// The fields of a struct, if the text has it.
+/// Returns the fields of a struct, or `None` if the text does not define it.
 fn fields<'a>(text: &'a str, name: &str) -> Option<Vec<&'a str>> {
     let lines: Vec<&str> = text.lines().collect();
     let is_it = |line: &&str| {
@@ -89,7 +93,7 @@ fn fields<'a>(text: &'a str, name: &str) -> Option<Vec<&'a str>> {
     Some(fields.map(|line| line.trim()).filter(|line| !line.starts_with(['/', '#'])).collect())
 }
 
-/// Texts of a file, or of all that are in a folder.
+/// Returns the text of a file, or of all files in a folder.
 fn texts(path: &Path) -> Vec<String> {
     if path.is_dir() {
         let entries = std::fs::read_dir(path).unwrap();
@@ -108,7 +112,8 @@ fn parts_keep_their_fields_private() {
         let texts: Vec<String> =
             files.into_iter().flat_map(found).flat_map(|p| texts(&p)).collect();
         for part in parts {
-            // What a program reads or sets, what others implement, and the answer of `ProbeTimer`.
+            // Types that an application reads or sets, or that others implement, and the answer of
+            // `ProbeTimer`.
             if ["Event", "Stats", "TransportConfig", "Controller", "LossTimer"].contains(&part) {
                 continue;
             }
@@ -122,7 +127,7 @@ fn parts_keep_their_fields_private() {
             let open = open.map_or(&[][..], |(_, fields)| fields);
             for field in fields.iter().filter(|field| field.starts_with("pub")) {
                 let name = field.split_once(": ").unwrap().0.rsplit(' ').next().unwrap();
-                // Of `operation/`, which is one part in several files.
+                // Fields that are visible in `operation/`, which is one part in several files.
                 let inside = part == "Extensions" && field.starts_with("pub(super)");
                 assert!(inside || open.contains(&name), "{part} has an open field: {field}");
             }

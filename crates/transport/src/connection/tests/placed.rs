@@ -1,4 +1,4 @@
-//! Packets of a stream that are opened right to where its data is read from.
+//! Packets that are decrypted directly into the buffer of a stream.
 
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 use super::*;
 use crate::Pieces;
 
-/// Two ends with nothing in flight, and a window that takes what is sent here.
+/// Two ends with nothing in flight, and a window that permits all data of these tests.
 struct Ends {
     client: Connection,
     server: Connection,
@@ -29,7 +29,7 @@ impl Ends {
         Ends { client, server, now, meta }
     }
 
-    /// All datagrams that the client sends now.
+    /// Returns all datagrams that the client sends now.
     fn sent(&mut self) -> Vec<Vec<u8>> {
         let mut datagrams = Vec::new();
         let mut buffer = vec![0; 2_000];
@@ -37,7 +37,7 @@ impl Ends {
             while let Some(sent) = self.client.poll_transmit(self.now, &mut buffer) {
                 datagrams.push(buffer[..sent.size].to_vec());
             }
-            // What the pacer holds back goes a little later.
+            // The pacer releases the rest a little later.
             self.now += Duration::from_micros(100);
         }
         datagrams
@@ -56,7 +56,7 @@ impl Ends {
     }
 }
 
-/// A datagram with one bit changed behind its header.
+/// Returns the datagram with one bit changed after its header.
 fn forged(datagram: &[u8], rng: &mut StdRng) -> Vec<u8> {
     let mut forged = datagram.to_vec();
     let at = rng.random_range(30..forged.len());
@@ -64,7 +64,7 @@ fn forged(datagram: &[u8], rng: &mut StdRng) -> Vec<u8> {
     forged
 }
 
-/// Of datagrams that come one after the other those whose data fits into a page that is there are not copied.
+/// Datagrams arrive in order. Those whose data fits into an allocated page are not copied.
 #[test]
 fn in_place_decryption_into_the_stream_buffer() {
     let mut ends = Ends::new(1);
@@ -77,7 +77,8 @@ fn in_place_decryption_into_the_stream_buffer() {
     for datagram in &datagrams {
         ends.deliver(datagram);
     }
-    // A page holds nearly three; the third is copied. The first two say what is to be expected.
+    // A page holds nearly three datagrams, and the third one is copied. From the first two
+    // datagrams, the receiver predicts the form of the next one.
     let placed = (ends.placed() - before) as usize;
     assert!(placed * 10 > datagrams.len() * 5, "{placed} of {}", datagrams.len());
     let mut read = Vec::new();
@@ -128,7 +129,7 @@ fn in_place_decryption_leaves_waiting_data_unchanged() {
                     read_some(&mut ends.server, &mut rng, &mut taken, &streams, &mut read);
                 }
             }
-            // The client hears of what has come.
+            // The client receives the acknowledgements.
             let mut buffer = vec![0; 2_000];
             ends.now += Duration::from_millis(30);
             ends.server.handle_timeout(ends.now);
@@ -188,7 +189,7 @@ fn read_some(
     }
 }
 
-/// Whoever forges packets makes a connection keep no memory.
+/// Forged packets must not make a connection allocate memory.
 #[test]
 fn in_place_decryption_that_fails_takes_no_memory() {
     let mut ends = Ends::new(1);

@@ -1,4 +1,4 @@
-//! Operations that a hook defines and another calls.
+//! Operations that one hook defines and another one calls.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use crate::operation::{
     AttachPoint, Hook, HookContext, HookError, HookId, Operation, Provided, ProvidedCall,
 };
 
-/// A hook that defines an operation: the sum of its inputs, and of what `next` says to it.
+/// A hook that defines an operation: the sum of its inputs, and of the result of `next`.
 struct Sums {
     name: &'static str,
     next: Option<&'static str>,
@@ -33,7 +33,7 @@ impl Hook for Sums {
         if call.name != self.name || outputs.len() != 1 || call.budget < 10 {
             return Ok(Provided::Nothing);
         }
-        assert!(!self.panics, "as a defect of the hook would");
+        assert!(!self.panics, "simulated defect of the hook");
         if self.fails {
             outputs[0] = 77;
             host.close(TransportErrorCode::INTERNAL_ERROR, "by a hook that failed").unwrap();
@@ -45,7 +45,7 @@ impl Hook for Sums {
             let mut more = [0];
             let budget = call.budget - 10;
             let next = ProvidedCall { name: next, inputs: call.inputs, budget };
-            // None: the sum is that of nothing.
+            // If `next` is not defined, its result counts as 0.
             used += host.call(&next, &mut more).unwrap_or(0);
             outputs[0] += 1000 + more[0];
         }
@@ -61,7 +61,8 @@ fn attach(connection: &mut Connection, hook: Box<Sums>) -> HookId {
     connection.attach(hook, &[AttachPoint::observe(Operation::AckPolicy)]).unwrap()
 }
 
-/// Answer to a call of an operation with these inputs, by a hook that gets a message.
+/// Calls an operation from a hook that gets a message. Returns the part of the budget that was
+/// used, or `None` if the call failed, and the output.
 fn asks(connection: &mut Connection, name: &'static str, budget: u64) -> (Option<u64>, u64) {
     let answer = Arc::new(Mutex::new((None, 0)));
     let told = answer.clone();
@@ -85,12 +86,12 @@ fn connected() -> Network {
 fn hook_calls_another_hook() {
     let mut network = connected();
     let client = &mut network.client;
-    assert_eq!(asks(client, "sum", 100), (None, 0), "nobody has it");
+    assert_eq!(asks(client, "sum", 100), (None, 0), "no hook defines it");
     let id = attach(client, sums("sum", None));
     assert_eq!(asks(client, "sum", 100), (Some(10), 7));
     assert_eq!(asks(client, "other", 100), (None, 0));
     assert_eq!(asks(client, "sum", 9), (None, 0), "the budget is too small");
-    // The one that was attached first has it.
+    // The hook that was attached first defines it.
     attach(client, sums("sum", Some("none")));
     assert_eq!(asks(client, "sum", 100), (Some(10), 7));
     client.detach(id).unwrap();
@@ -99,20 +100,20 @@ fn hook_calls_another_hook() {
 
 #[test]
 fn hook_calls_have_a_depth_limit() {
-    // In a circle: who runs is not called.
+    // A cycle: a hook that is running is not called.
     let mut network = connected();
     let client = &mut network.client;
     attach(client, sums("a", Some("b")));
     attach(client, sums("b", Some("a")));
     assert_eq!(asks(client, "a", 100), (Some(20), 7 + 1000 + 7 + 1000));
-    // In a row: four calls, and the fifth is none.
+    // A chain: four calls succeed, and the fifth one does not.
     let mut network = connected();
     let client = &mut network.client;
     for (name, next) in [("1", "2"), ("2", "3"), ("3", "4"), ("4", "5"), ("5", "6")] {
         attach(client, sums(name, Some(next)));
     }
     assert_eq!(asks(client, "1", 100), (Some(40), 4 * 1007));
-    assert_eq!(asks(client, "2", 100), (Some(40), 4 * 1007), "the depth is counted anew");
+    assert_eq!(asks(client, "2", 100), (Some(40), 4 * 1007), "the depth is counted from zero");
     assert_eq!(asks(client, "1", 25), (Some(20), 2 * 1007), "within the budget of the first");
 }
 
@@ -123,20 +124,24 @@ fn hook_that_fails_in_a_call_is_detached_alone() {
     let caller = attach(client, sums("caller", Some("broken")));
     let broken = Box::new(Sums { fails: true, ..*sums("broken", None) });
     let broken = attach(client, broken);
-    assert_eq!(asks(client, "caller", 100), (Some(10), 1007), "nothing of what it wrote counts");
+    assert_eq!(
+        asks(client, "caller", 100),
+        (Some(10), 1007),
+        "the output of the failed hook counts"
+    );
     let failed = std::iter::from_fn(|| client.poll_event()).filter_map(|event| match event {
         Event::HookFailed(id, error) => Some((id, error.0)),
         _ => None,
     });
     assert_eq!(failed.collect::<Vec<_>>(), [(broken, "broken".to_owned())]);
-    assert!(!client.closing.is_closed(), "nothing that it asked for is done");
+    assert!(!client.closing.is_closed(), "a request of the failed hook was carried out");
     assert!(client.detach(broken).is_none());
     assert_eq!(asks(client, "caller", 100), (Some(10), 1007));
     assert!(client.detach(caller).is_some());
     echo(&mut network, 10_000);
 }
 
-/// A hook that panics takes all hooks along, those among them that it might have called.
+/// If a hook panics, all hooks are detached, including those that it might have called.
 #[test]
 fn hook_panic_detaches_all_hooks() {
     let mut network = connected();
@@ -146,15 +151,19 @@ fn hook_panic_detaches_all_hooks() {
     let asked = AssertUnwindSafe(|| asks(client, "panics", 100));
     assert!(catch_unwind(asked).is_err());
     let client = &mut network.client;
-    assert_eq!(asks(client, "sum", 100), (None, 0), "it was lent when the other panicked");
+    assert_eq!(
+        asks(client, "sum", 100),
+        (None, 0),
+        "the hook was in a call when the other panicked"
+    );
     for (name, next) in [("1", "2"), ("2", "3"), ("3", "4"), ("4", "5")] {
         attach(client, sums(name, Some(next)));
     }
-    assert_eq!(asks(client, "1", 100), (Some(40), 4 * 1007), "the depth is counted anew");
+    assert_eq!(asks(client, "1", 100), (Some(40), 4 * 1007), "the depth is counted from zero");
     echo(&mut network, 10_000);
 }
 
-/// A peer's plugin does not get at the application's own, nor these at a peer's.
+/// A hook of a peer's plugin cannot call operations of the application's hooks, and vice versa.
 #[test]
 fn hook_of_another_hook_is_isolated() {
     let mut network = connected();

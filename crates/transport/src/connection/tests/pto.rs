@@ -50,7 +50,7 @@ fn for_each_end(
     }
 }
 
-/// Sends all that waits, and returns the datagrams.
+/// Sends all waiting datagrams and returns them.
 fn send(end: &mut Connection, now: Timestamp) -> Vec<Vec<u8>> {
     let mut buffer = vec![0; 2000];
     std::iter::from_fn(|| {
@@ -60,7 +60,7 @@ fn send(end: &mut Connection, now: Timestamp) -> Vec<Vec<u8>> {
     .collect()
 }
 
-/// Hands all that waits at one end to the other one.
+/// Delivers all that one end sends to the other one.
 fn deliver(from: &mut Connection, to: &mut Connection, now: Timestamp) {
     let path = to.path();
     let arrival =
@@ -92,7 +92,7 @@ fn close_lasts_three_ptos_with_the_peers_delay_and_hooks() {
             end.close(now, VarInt::from_u32(7), "done");
             let over = now + pto * 3;
             assert_eq!(end.poll_timeout(), Some(over));
-            // It is prolonged, because the peer was not notified yet.
+            // The closing period is extended, because the peer was not notified yet.
             end.handle_timeout(over);
             assert_eq!(end.poll_timeout(), Some(over + pto * 3));
         },

@@ -1,4 +1,4 @@
-//! Whole connections through the log.
+//! Tests of the logs of whole connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -35,7 +35,7 @@ impl Write for Shared {
     }
 }
 
-/// Has a connection logged as JSON and as text.
+/// Makes a connection log as JSON and as text.
 pub(super) fn log(connection: &mut Connection, json: Shared, text: Shared) {
     let header = FileHeader {
         title: Some("a test".into()),
@@ -51,14 +51,14 @@ pub(super) fn log(connection: &mut Connection, json: Shared, text: Shared) {
     connection.set_qlog(Box::new((JsonSeq::new(json, &header), trace)));
 }
 
-/// A network with both ends logged: the client's log, the server's.
+/// Returns a network with logs of both ends: the client's log, and the server's.
 fn logged(seed: u64, faults: Faults, algorithm: Algorithm) -> (Network, [(Shared, Shared); 2]) {
     let mut network = Network::with(seed, faults, |config| config.congestion = Arc::new(algorithm));
     let logs = log_both(&mut network);
     (network, logs)
 }
 
-/// Has both ends logged, after what else is to be done to the server's.
+/// Makes both ends log. The server's log starts after its other preparation.
 fn log_both(network: &mut Network) -> [(Shared, Shared); 2] {
     let logs: [(Shared, Shared); 2] = Default::default();
     log(&mut network.client, logs[0].0.clone(), logs[0].1.clone());
@@ -73,7 +73,7 @@ fn log_both(network: &mut Network) -> [(Shared, Shared); 2] {
     logs
 }
 
-/// The events of a file, each checked.
+/// Returns the events of a file, after checks of each one.
 pub(super) fn events(file: &Shared) -> Vec<Value> {
     let mut records = schema::records(&file.bytes()).unwrap();
     schema::check_header(&records[0]).unwrap();
@@ -82,7 +82,7 @@ pub(super) fn events(file: &Shared) -> Vec<Value> {
     for record in &records {
         schema::check_event(record).unwrap();
         let time = record["time"].as_f64().unwrap();
-        assert!(time >= before, "back in time: {record}");
+        assert!(time >= before, "the time decreases: {record}");
         before = time;
     }
     records
@@ -99,7 +99,7 @@ fn space(packet: &Value) -> (String, u64) {
     (kind.to_owned(), header["packet_number"].as_u64().unwrap())
 }
 
-/// The log of one end agrees with its counters and with what the network saw of it.
+/// Asserts that the log of one end agrees with its counters and with the datagrams on the network.
 fn agrees(events: &[Value], end: &Connection, trace: &[(Timestamp, usize)], text: &Shared) {
     let stats = end.stats();
     let count = |name| named(events, name).len() as u64;
@@ -117,8 +117,8 @@ fn agrees(events: &[Value], end: &Connection, trace: &[(Timestamp, usize)], text
         .collect();
     let seen = trace.iter().map(|(at, size)| (at.as_nanos() as f64 / 1e6, *size as u64));
     assert_eq!(sent, seen.collect::<Vec<_>>());
-    // The packets of each datagram stand before it and fill it. Of a checksum alone they are not known: of many
-    // thousand datagrams two may have the same.
+    // The packets of each datagram precede it in the log, and fill it. A checksum does not identify
+    // the packets, because two of many thousand datagrams may have the same.
     let mut packets: Vec<&Value> = Vec::new();
     for event in events {
         let data = &event["data"];
@@ -142,7 +142,7 @@ fn agrees(events: &[Value], end: &Connection, trace: &[(Timestamp, usize)], text
         let (kind, number) = space(packet);
         assert!(last.insert(kind, number).is_none_or(|before| before < number), "{packet}");
     }
-    // What was logged last of each metric is how it is.
+    // The last logged value of each metric is its current value.
     let mut metrics: BTreeMap<&str, &Value> = BTreeMap::new();
     let mine =
         |event: &&Value| event["tuple"].as_str().unwrap_or("0") == end.path().key().0.to_string();
@@ -164,7 +164,8 @@ fn agrees(events: &[Value], end: &Connection, trace: &[(Timestamp, usize)], text
     assert_eq!(lines(" x "), stats.packets_lost + stats.packets_dropped);
 }
 
-/// Asserts that the packets one end logs as received were logged by the other as sent, frame by frame.
+/// Asserts that the packets that one end logs as received were logged by the other as sent, frame
+/// by frame.
 fn corresponds(received: &[Value], sent: &[Value]) {
     let sent: BTreeMap<(String, u64), &Value> =
         named(sent, "packet_sent").into_iter().map(|packet| (space(packet), packet)).collect();
@@ -218,7 +219,7 @@ fn qlog_of_bad_networks_is_valid_and_agrees_with_the_counters() {
     }
 }
 
-/// Whoever watches changes nothing.
+/// Logging does not change the run.
 #[test]
 fn qlog_does_not_change_the_run() {
     let (mut network, _) = logged(3, Faults::by_chance(3), Algorithm::Cubic);
@@ -230,7 +231,7 @@ fn qlog_does_not_change_the_run() {
     assert_eq!(network.trace(), silent.trace());
 }
 
-/// Every event that there is happens.
+/// Every kind of event occurs.
 #[test]
 fn qlog_has_all_events() {
     let faults = Faults { rate: Some(1_000_000), loss: 0.01, ..Faults::none() };
@@ -244,7 +245,7 @@ fn qlog_has_all_events() {
     network.client_address.set_port(999);
     echo(&mut network, 10_000);
     network.pass(Duration::from_secs(2));
-    // Of no connection of ours.
+    // A datagram that belongs to no connection.
     network.forge_to_client(vec![0x40; 100]);
     network.run_until(Duration::from_secs(100), |client, server| {
         client.is_drained() && server.is_drained()
@@ -284,7 +285,7 @@ fn qlog_has_all_events() {
     let expected: BTreeSet<&str> = expected.iter().map(String::as_str).collect();
     assert_eq!(happened, expected);
     let [client, server] = &both;
-    // Both sides tell of the same parameters.
+    // Both ends log the same parameters.
     let parameters = |events: &[Value], initiator: &str| {
         let sets = named(events, "parameters_set").into_iter();
         let mut found: Vec<Value> =
@@ -316,7 +317,7 @@ fn qlog_has_all_events() {
     assert_eq!(closed[0]["trigger"], "idle_timeout");
 }
 
-/// Old, new: each part of a stream goes from state to state without a gap.
+/// The logged old and new states of each part of a stream have no gap.
 #[test]
 fn qlog_stream_states() {
     let (mut network, logs) = logged(1, Faults::none(), Algorithm::Cubic);
@@ -356,7 +357,7 @@ fn text(shared: &Shared) -> String {
     String::from_utf8(shared.bytes()).unwrap()
 }
 
-/// A Retry packet has no number and no frames, and is a packet all the same; its token is not told.
+/// A Retry packet has no number and no frames, but is logged as a packet. Its token is not logged.
 #[test]
 fn qlog_retry() {
     let mut network = Network::new(1, Faults::none());
@@ -378,7 +379,7 @@ fn qlog_retry() {
     assert!(text(&logs[0].1).contains("< retry          - "), "{}", text(&logs[0].1));
 }
 
-/// The versions that a list of `version_information` or `packet_received` names.
+/// Returns the versions as a list of `version_information` or `packet_received` has them.
 fn list(versions: &[Version]) -> Value {
     versions.iter().map(|version| format!("{:08x}", version.0)).collect()
 }
@@ -417,7 +418,7 @@ fn qlog_no_common_version() {
     assert_eq!(last.get("chosen_version"), None);
 }
 
-/// Both ends tell in which version they go on (RFC 9368 s.2.3).
+/// Both ends log the version after the upgrade (RFC 9368 s.2.3).
 #[test]
 fn qlog_upgrade_to_version_2() {
     let mut network = speaking(1, Faults::none(), &[V2, V1], Some(V1), &[V2, V1]);
@@ -433,7 +434,8 @@ fn qlog_upgrade_to_version_2() {
     }
 }
 
-/// All of it but the stateless reset token, with which anybody could end the connection.
+/// The preferred address is logged without its stateless reset token, with which anyone could end
+/// the connection.
 #[test]
 fn qlog_preferred_address() {
     let addresses = PreferredAddresses {

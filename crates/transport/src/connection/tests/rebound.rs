@@ -5,7 +5,7 @@ use super::*;
 
 const DELAY: Duration = Duration::from_millis(10);
 
-/// A network on which the client's packets have another port from this moment on.
+/// Returns a network on which the client's packets have another source port from this time on.
 fn rebound_at(time: Duration) -> Network {
     let mut network = Network::new(1, Faults { delay: DELAY, ..Faults::none() });
     let at = Timestamp::START + time;
@@ -17,7 +17,8 @@ fn rebound_at(time: Duration) -> Network {
     network
 }
 
-/// In the last round trip, from the moment on at which the client has the server's first flight.
+/// The rebinding happens in the last round trip, after the client has received the server's first
+/// flight.
 #[test]
 fn handshake_completes_after_a_nat_rebinding_in_its_last_round_trip() {
     for time in 20..=60 {
@@ -31,9 +32,10 @@ fn handshake_completes_after_a_nat_rebinding_in_its_last_round_trip() {
     }
 }
 
-/// In the first round trip, a server's connection stays at the address of the client's first packet (RFC 9000
-/// s.9). If its Initial packets went to several addresses, a Handshake packet would no longer prove that the
-/// client is at the one in use (s.8.1). An endpoint begins another connection for the new address.
+/// In the first round trip, a server's connection stays at the address of the client's first packet
+/// (RFC 9000 s.9). If its Initial packets went to several addresses, a Handshake packet would no
+/// longer validate the address in use (s.8.1). An endpoint begins another connection for the new
+/// address.
 #[test]
 fn handshake_stays_at_the_address_of_its_first_packet() {
     for time in [1, 5, 10, 15, 19] {
@@ -42,7 +44,7 @@ fn handshake_stays_at_the_address_of_its_first_packet() {
         network.wait(Duration::from_secs(5));
         assert!(!network.client.is_connected(), "rebound at {time} ms");
         assert_eq!(network.to(new), 0, "rebound at {time} ms");
-        // The credit of one datagram, whatever comes from elsewhere.
+        // The credit of one datagram. Datagrams from another address do not count.
         assert!((1..=3 * 1200).contains(&network.to(home)), "rebound at {time} ms");
         network.run_until(Duration::from_secs(60), |client, server| {
             client.is_drained() && server.is_drained()
@@ -51,8 +53,8 @@ fn handshake_stays_at_the_address_of_its_first_packet() {
     }
 }
 
-/// RFC 9002 s.6.2.4: a server that has the client's Finished discards Handshake packets, so that a probe of these alone
-/// would tell it nothing.
+/// RFC 9002 s.6.2.4: a server that has the client's Finished discards Handshake packets. A probe
+/// with only such packets would have no effect.
 #[test]
 fn pto_probe_of_the_handshake_takes_application_data_along() {
     let mut network = Network::new(1, Faults { delay: DELAY, ..Faults::none() });
@@ -78,10 +80,13 @@ fn pto_probe_of_the_handshake_takes_application_data_along() {
     client.poll_transmit(now, &mut buffer).expect("a probe");
     let after =
         [SpaceId::Handshake, SpaceId::DATA].map(|id| client.spaces.get(id).unwrap().numbers.next());
-    assert!(after[0] > next[0] && after[1] > next[1], "both in the first datagram: {after:?}");
+    assert!(
+        after[0] > next[0] && after[1] > next[1],
+        "the first datagram does not have both: {after:?}"
+    );
 }
 
-/// The server's handshake may be incomplete for want of what it has sent in the other space.
+/// The server's handshake may be incomplete because data of the other space is missing.
 #[test]
 fn pto_probe_of_a_server_repeats_initial_and_handshake_together() {
     let mut network = Network::new(1, Faults::none());
@@ -90,7 +95,7 @@ fn pto_probe_of_a_server_repeats_initial_and_handshake_together() {
     let (_, mut server, mut now) = network.into_ends();
     let mut buffer = vec![0; 1500];
     while server.poll_transmit(now, &mut buffer).is_some() {}
-    // Credit for more.
+    // Credit for more datagrams.
     server.path_mut().on_datagram_received(1200);
     let numbers = |server: &Connection| {
         [SpaceId::Initial, SpaceId::Handshake]

@@ -1,11 +1,12 @@
-//! Payloads of packets that did not come, put together by a hook.
+//! Payloads of lost packets that a hook reconstructs.
 
 use super::operations::doing;
 use super::*;
 use crate::operation::{AttachPoint, Decision, HookId, Operation};
 use crate::stream::ReadOutcome;
 
-/// A hook that hands up what the application tells it: the packet's number in 8 bytes, and its payload.
+/// Attaches a hook that passes on the messages of the application as payloads. A message is the
+/// packet number in 8 bytes, and the payload.
 fn hands_up(connection: &mut Connection) -> HookId {
     let hook = doing(|host, call, _| {
         let (number, payload) = call.bytes.as_slice().split_first_chunk().unwrap();
@@ -19,11 +20,11 @@ fn message(number: u64, payload: &[u8]) -> Vec<u8> {
     [&number.to_be_bytes(), payload].concat()
 }
 
-/// A DATAGRAM frame counts once, whether its packet comes after all or not; stream data is there; what closes the
-/// connection, or acknowledges, is passed over.
+/// A DATAGRAM frame counts once, whether or not its packet arrives later. Stream data is delivered.
+/// Frames that close the connection or acknowledge packets are ignored.
 #[test]
 fn hook_recovered_packet_counts_once() {
-    // The first packet that the server sends is the one with the datagram, not a probe of the datagram size.
+    // Without probes, the server's first packet is the one with the datagram.
     let mut network = Network::with(1, Faults::none(), |config| config.mtu_discovery = false);
     network.connect();
     let id = hands_up(&mut network.client);
@@ -47,7 +48,7 @@ fn hook_recovered_packet_counts_once() {
         client.spaces.data().received.is_duplicate(number)
     });
     assert_eq!(datagrams, [vec![7, 8]]);
-    // It has come: what a hook says of it is of no interest, be it nonsense.
+    // The packet has arrived, so the hook's payload is ignored, even an invalid one.
     network.client.tell_hook(id, &message(number.unwrap(), &[0x08])).unwrap();
     assert_eq!(network.client.stats().packets_recovered, 1);
     let stream = network.client.accept(Direction::Unidirectional).unwrap();
@@ -57,14 +58,14 @@ fn hook_recovered_packet_counts_once() {
     assert!(!network.client.closing.is_closed());
 }
 
-/// What the peer cannot have sent ends the hook, and not the connection.
+/// A payload that the peer cannot have sent detaches the hook and does not close the connection.
 #[test]
 fn hook_recovered_garbage_detaches_the_hook() {
     let nonsense: [&[u8]; 4] = [
-        // No frame at all; one that is cut short.
+        // No frame, and a truncated frame.
         &[],
         &[0x08],
-        // Data beyond the stream's limit, and of a stream that only we send on.
+        // Data beyond the limit of the stream, and data on a stream on which only this end sends.
         &[0x0e, 3, 0xbf, 0xff, 0xff, 0xff, 1, b'x'],
         &[0x0a, 2, 1, b'x'],
     ];

@@ -1,4 +1,5 @@
-//! Requests of hooks that are carried out between calls: other hooks, and the end; and the answers to them.
+//! Requests of hooks that are carried out between calls, and the answers to them. They attach other
+//! hooks or close the connection.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +13,7 @@ use crate::operation::{
     Operation,
 };
 
-/// Events and messages that a hook got.
+/// Events and messages that a hook received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum News {
     Attached(u64, Result<HookId, AttachError>),
@@ -47,7 +48,7 @@ impl Hook for Brings {
     }
 }
 
-/// A hook of the client that does `ask` when it gets a message.
+/// Attaches a hook to the client that calls `ask` when it gets a message.
 pub(super) fn brings(
     connection: &mut Connection,
     ask: impl FnMut(&mut HookContext<'_>, &[u8]) + Send + 'static,
@@ -144,7 +145,7 @@ fn hook_closes_the_connection() {
     network.connect();
     let code = TransportErrorCode(VarInt::from_u32(0x2f50));
     let (id, _) = brings(&mut network.client, move |host, _| {
-        // The request to close is taken, however many others wait.
+        // The request to close succeeds, however many other requests wait.
         while host.attach(0, always(&[]), Vec::new(), Vec::new()).is_ok() {}
         host.close(code, "rules").unwrap();
         assert_eq!(host.close(code, "again"), Err(Denied::TooMany));
@@ -157,7 +158,7 @@ fn hook_closes_the_connection() {
     assert_eq!((error.code, error.reason.as_ref()), (0x2f50, &b"rules"[..]));
 }
 
-/// Remembers the value of a parameter of the peer's.
+/// Records the value of a transport parameter of the peer.
 struct Reads(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl Hook for Reads {
@@ -214,7 +215,8 @@ fn hook_sees_whether_the_application_waits() {
     assert_eq!(*seen.lock().unwrap(), [0, 1, 0, 1]);
 }
 
-/// Moment at which the server has stream data that the client wrote at once, after its hook did `ask`.
+/// Writes stream data on the client directly after its hook called `ask`. Returns the network, and
+/// the time until the server has the data.
 fn arrival(ask: impl FnMut(&mut HookContext<'_>, &[u8]) + Send + 'static) -> (Network, Duration) {
     let mut network = Network::new(1, Faults::none());
     network.connect();
@@ -241,7 +243,7 @@ fn hook_holds_stream_data_back_for_a_second_at_most() {
         host.hold_streams(Some(host.now() + Duration::from_secs(60))).unwrap();
     });
     assert!((usual..usual + MS).contains(&(long - Duration::from_secs(1))), "{long:?}");
-    // It was held once, and is not held for another.
+    // The hook held the data once, and cannot hold it again.
     let (id, _) = brings(&mut network.client, |host, _| {
         assert_eq!(host.hold_streams(Some(host.now() + MS)), Err(Denied::Full));
     });

@@ -1,4 +1,4 @@
-//! Settings that [`TransportConfig::validate`] accepts transfer data.
+//! Connections with any settings that [`TransportConfig::validate`] accepts transfer data.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -7,10 +7,11 @@ use super::super::multipath::Scheduler;
 use super::*;
 use crate::crypto::testing::configs;
 
-/// Bytes of a transfer.
+/// Size of a transfer in bytes.
 const LENGTH: usize = 1_000_000;
 
-/// A number of any size: small ones, those next to a power of two or a limit, and the largest.
+/// Returns a number of any size: small ones, those next to a power of two or a limit, and the
+/// largest.
 fn any(rng: &mut StdRng) -> u64 {
     const LIMITS: [u64; 9] = [8, 100, 1000, 1024, 1200, 2400, 10_000, 16_383, (1 << 62) - 1];
     let power = 1u64 << rng.random_range(0..64);
@@ -36,7 +37,7 @@ fn any_time(rng: &mut StdRng) -> Duration {
 /// Number of settings that [`change`] knows.
 const SETTINGS: u32 = 28;
 
-/// Gives a setting any value of its type.
+/// Sets a setting to any value of its type.
 fn change(config: &mut TransportConfig, setting: u32, rng: &mut StdRng) {
     let streams = &mut config.streams;
     match setting {
@@ -91,7 +92,7 @@ fn change(config: &mut TransportConfig, setting: u32, rng: &mut StdRng) {
     }
 }
 
-/// A configuration that is accepted, and the number of changes to it that were not.
+/// Returns an accepted configuration, and the number of changes that were rejected.
 fn accepted(rng: &mut StdRng) -> (TransportConfig, usize) {
     let (mut config, mut refused) = (TransportConfig::default(), 0);
     for _ in 0..rng.random_range(1..80) {
@@ -105,7 +106,7 @@ fn accepted(rng: &mut StdRng) -> (TransportConfig, usize) {
     (config, refused)
 }
 
-/// The first number is the seed, `EQUIC_SEED` runs it alone.
+/// Each case has a number as its seed. `EQUIC_SEED` runs one seed.
 #[test]
 fn config_of_every_accepted_value_transfers_a_megabyte() {
     let seeds: Vec<u64> = match std::env::var("EQUIC_SEED") {
@@ -119,10 +120,10 @@ fn config_of_every_accepted_value_transfers_a_megabyte() {
         let (mut server, too) = accepted(&mut rng);
         all_refused += refused + too;
         kept += 1;
-        // A peer that allows no streams gets no data on streams, whatever else is set.
+        // A peer that permits no streams can receive no data on streams, whatever else is set.
         server.streams.max_streams_uni = server.streams.max_streams_uni.max(1);
         client.streams.max_streams_uni = client.streams.max_streams_uni.max(1);
-        // Here no endpoint answers packets of a version that the server does not speak.
+        // This test has no endpoint that answers packets of an unsupported version.
         let first = client.first_version.or(client.spoken().next());
         if first.is_some_and(|first| !server.spoken().any(|version| version == first)) {
             server.versions.clone_from(&client.versions);
@@ -132,7 +133,7 @@ fn config_of_every_accepted_value_transfers_a_megabyte() {
         if std::env::var_os("EQUIC_SEED").is_some() {
             eprintln!("client: {client:?}\nserver: {server:?}");
         }
-        // Paths carry what the two ends take for granted, and not always more.
+        // The path carries the initial MTU of both ends, and not always more.
         let least = client.initial_mtu.max(server.initial_mtu).max(1250);
         let mtu = if rng.random() { least } else { least.max(1500) };
         let (client_tls, server_tls) = configs();
@@ -141,16 +142,16 @@ fn config_of_every_accepted_value_transfers_a_megabyte() {
         let server = ServerConfig { tls: server_tls, transport, preferred_addresses: None };
         let faults = Faults { mtu, ..Faults::none() };
         let mut network = Network::between(seed, faults, &client, server);
-        // A client that begins in another version than its best may have to begin again.
+        // A client whose first version is not its preferred one may have to begin again.
         network.new_servers = true;
         network.connect();
         send_one_way(&mut network, LENGTH);
         assert_eq!(network.closed(), [None, None], "{}", network.describe());
     }
-    assert!(kept == 1 || all_refused > 0, "values out of range are among those that are tried");
+    assert!(kept == 1 || all_refused > 0, "no value out of range was tried");
 }
 
-/// Every setting at the end of its range that leaves the least.
+/// Each setting has the value of its range that permits the least.
 #[test]
 fn config_of_the_lowest_values_transfers_a_megabyte() {
     let lowest = |config: &mut TransportConfig| {

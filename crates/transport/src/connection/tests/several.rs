@@ -1,11 +1,12 @@
-//! Several hooks in one operation's place, and what the default answers.
+//! Several hooks that replace the same operation, and hooks that return the default.
 
 use super::operations::{always, doing, replace};
 use super::*;
 use crate::connection::presence::MayBeAttached;
 use crate::operation::{AttachPoint, Decision, HookError, Operation};
 
-/// A hook that answers what the default would, in the place of all operations that offer that, changes nothing.
+/// For every operation whose default a hook can call, a hook that returns the default changes
+/// nothing.
 #[test]
 fn hook_that_answers_the_default_changes_nothing() {
     let run = |refined: bool| {
@@ -52,13 +53,13 @@ fn hook_attached_last_answers_first() {
         doing(|_, _, _| Err(HookError("broken".to_owned()))),
         &[AttachPoint::replace(SIZE)],
     );
-    assert_eq!(size(&mut network), 1_230, "each takes ten off what the one before it answers");
-    assert!(network.client.detach(broken.unwrap()).is_none(), "it has failed and is off");
+    assert_eq!(size(&mut network), 1_230, "each hook subtracts ten from the answer before it");
+    assert!(network.client.detach(broken.unwrap()).is_none(), "the failed hook is detached");
     network.client.detach(second).unwrap();
     assert_eq!(size(&mut network), 1_280);
 }
 
-/// One that fails in the middle of a chain leaves the others as they are.
+/// If a hook in the middle of a chain fails, the others remain attached.
 #[test]
 fn hook_that_fails_leaves_the_others() {
     const WINDOW: Operation = Operation::CongestionWindow;
@@ -75,7 +76,7 @@ fn hook_that_fails_leaves_the_others() {
         });
         network.client.attach(answers, &[AttachPoint::replace(WINDOW)]).unwrap()
     });
-    assert_eq!(window(&mut network), 15_000, "of caps the least");
+    assert_eq!(window(&mut network), 15_000, "the smallest limit");
     network.client.detach(ids[1]).unwrap();
     assert_eq!(window(&mut network), 20_000);
     let broken = || doing(|_, _, _| Err(HookError("broken".to_owned())));

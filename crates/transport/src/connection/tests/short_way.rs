@@ -9,10 +9,12 @@ struct Idle;
 
 impl Hook for Idle {}
 
-/// Two operations, one that the short way of a packet to send passes over, and one of a packet that came.
+/// Two operations: one that the fast route of a packet to send skips, and one that the fast route
+/// of a received packet skips.
 pub(super) const LONG: &[Operation] = &[Operation::PadPacket, Operation::CheckFrame];
 
-/// One that no short way passes over: timers are as with other hooks, which some wait a moment for.
+/// An operation that no fast route skips. Timers are as with other hooks, for which some timers are
+/// delayed a moment.
 pub(super) const SHORT: &[Operation] = &[Operation::PathRemoved];
 
 /// Attaches a hook that does nothing.
@@ -25,7 +27,8 @@ fn lengthen(connection: &mut Connection) {
     attach_to(connection, LONG);
 }
 
-/// Echoes over a bad network; all datagrams with their times and sizes, and what each end counted.
+/// Echoes data over a bad network. Returns all datagrams with their times and sizes, and the
+/// counters of each end.
 fn run(seed: u64, hooked: bool) -> (Vec<(Timestamp, bool, usize)>, [Stats; 2]) {
     let mut network = Network::new(seed, Faults::by_chance(seed));
     network.connect();
@@ -36,7 +39,8 @@ fn run(seed: u64, hooked: bool) -> (Vec<(Timestamp, bool, usize)>, [Stats; 2]) {
     for length in [1, 700, 50_000] {
         echo(&mut network, length);
     }
-    // Where packets are opened to is no matter: the long way opens all where they came.
+    // Ignores whether packets were decrypted directly into stream buffers. The general route never
+    // does this.
     let stats = [network.client.stats(), network.server().stats()]
         .map(|stats| Stats { packets_opened_to_streams: 0, ..stats });
     (network.trace(), stats)
@@ -49,10 +53,10 @@ fn fast_path_equals_slow_path_on_bad_networks() {
     }
 }
 
-/// What breaks a rule ends the connection in the same way, whichever of a packet's frames it is.
+/// An invalid frame closes the connection with the same error, whichever frame of the packet it is.
 #[test]
 fn fast_path_finds_the_same_frame_errors() {
-    // In this order: STREAM frames with offset and length.
+    // STREAM frames with offset and length, in order.
     let good: &[u8] = &[0x0e, 0x02, 0x00, 0x02, b'o', b'k'];
     let again: &[u8] = &[0x0e, 0x02, 0x01, 0x02, b'k', b'!'];
     let ours: &[u8] = &[0x0e, 0x03, 0x00, 0x01, b'x'];
@@ -98,7 +102,8 @@ fn fast_path_finds_the_same_frame_errors() {
     }
 }
 
-/// What is due beside stream data goes first, even if it became due after the datagram that more are asked for behind.
+/// Frames other than stream data are sent first, even if they become due after the first datagram
+/// of a batch.
 #[test]
 fn fast_path_sends_a_due_acknowledgement_first() {
     let outcome = |comes: bool| {
@@ -180,7 +185,7 @@ fn fast_path_takes_batches_like_single_datagrams() {
     }
 }
 
-/// Whatever the caller takes for the size of a datagram.
+/// Whatever segment size the caller passes.
 #[test]
 fn fast_path_survives_impossible_sizes() {
     for segment in [0, 1, 21, 1200, usize::MAX] {

@@ -1,4 +1,4 @@
-//! Paths from new addresses of a peer that has given no spare connection ID (RFC 9000 s.9.5).
+//! Paths from new addresses of a peer that has issued no spare connection ID (RFC 9000 s.9.5).
 
 use equic_wire::ResetToken;
 
@@ -10,12 +10,13 @@ const NEW: &str = "203.0.113.200:7";
 const OWN: &str = "192.0.2.1";
 const OTHER: &str = "192.0.2.99";
 
-/// A PATH_CHALLENGE in a packet of 1,200 bytes.
+/// Returns a PATH_CHALLENGE in a payload for a packet of about 1,200 bytes.
 fn probe() -> Vec<u8> {
     [&[0x1a, 1, 2, 3, 4, 5, 6, 7, 8][..], &[0; 1150]].concat()
 }
 
-/// A server whose client has given it no connection ID but the one in use. The server knows its address.
+/// Returns a server that has only the connection ID in use from its client. The server knows its
+/// local address.
 fn without_spares() -> Forger {
     let mut forger = Forger::new();
     while let Some(spare) = forger.server.unused_id(PathId::ZERO) {
@@ -25,15 +26,16 @@ fn without_spares() -> Forger {
     forger
 }
 
-/// The client uses another of the server's connection IDs from now on, as one that moves or probes does.
+/// Makes the client use another connection ID of the server from now on, as a client that migrates
+/// or probes does.
 fn use_another_id(forger: &mut Forger) {
     let unused = forger.client.unused_id(PathId::ZERO);
     assert!(unused.is_some());
     forger.client.path_mut().use_remote_id(unused);
 }
 
-/// A packet of the client's from its new address to an address of the server's. Returns where the server
-/// sends what, and the connection IDs of these packets.
+/// Delivers a packet from the client's new address to an address of the server. Returns the
+/// destination and the connection ID of each packet that the server sends.
 fn exchange(forger: &mut Forger, to: &str, payload: &[u8]) -> Vec<(SocketAddr, Vec<u8>)> {
     let mut datagram = forger.client.forge(SpaceId::DATA, payload);
     let local = Some(to.parse().unwrap());
@@ -58,20 +60,20 @@ fn current_id(forger: &Forger) -> Vec<u8> {
     forger.server.ids.remote.get(current).unwrap().as_bytes().to_vec()
 }
 
-/// Whoever sees both networks would link them by the ID.
+/// An observer of both networks could link the paths by the ID.
 #[test]
 fn cid_spare_is_needed_to_answer_a_peer_that_uses_another_id() {
     for moves in [false, true] {
         let mut forger = without_spares();
         use_another_id(&mut forger);
         let payload = if moves { [probe(), PING.to_vec()].concat() } else { probe() };
-        // Again and again: from the second packet on, the ID is not new.
+        // Several packets: from the second one on, the ID is not new.
         for _ in 0..3 {
             let sent = exchange(&mut forger, OWN, &payload);
             assert!(sent.iter().all(|(to, _)| *to == address(HOME)), "{sent:?}");
             assert_eq!(forger.server.remote_address(), address(HOME));
         }
-        // The peer gives one, in a packet on the new path (s.9.5).
+        // The peer issues an ID in a packet on the new path (s.9.5).
         let id = ConnectionId::cut(&vec![0x5a; forger.client.ids.scid().len()]);
         let more = new_connection_id(&mut forger, id);
         let sent = exchange(&mut forger, OWN, &[more, payload].concat());
@@ -86,7 +88,8 @@ fn cid_spare_is_needed_to_answer_a_peer_that_uses_another_id() {
     }
 }
 
-/// A NAT has changed the address of a peer that does not know: the server has to go on with the ID.
+/// A NAT has changed the address of a peer without its knowledge. The server must keep using the
+/// ID.
 #[test]
 fn cid_spare_is_not_needed_for_nat_rebinding() {
     let mut forger = without_spares();
@@ -110,7 +113,8 @@ fn cid_spare_is_needed_to_send_from_another_address_of_the_server() {
     assert_eq!(forger.server.remote_address(), address(HOME));
 }
 
-/// Such a peer is recognised by other means, which link its addresses anyway.
+/// A peer with zero-length connection IDs is recognized by other means, which link its addresses
+/// anyway.
 #[test]
 fn cid_spare_is_not_needed_for_a_peer_without_ids() {
     let mut forger = without_spares();
@@ -120,7 +124,7 @@ fn cid_spare_is_not_needed_for_a_peer_without_ids() {
     assert_eq!(forger.server.remote_address(), address(NEW));
 }
 
-/// With spare IDs, each path has its own, whatever ID the peer uses.
+/// If the peer issued spare IDs, each path has its own ID, whatever ID the peer uses.
 #[test]
 fn cid_spare_is_used_if_there_is_one() {
     for other in [false, true] {
@@ -135,8 +139,8 @@ fn cid_spare_is_used_if_there_is_one() {
     }
 }
 
-/// The peer retires the ID of a path that is being probed, and gives none in its place: the one that is left
-/// is the current path's.
+/// The peer retires the ID of a path that is being probed, and issues no other one. The remaining
+/// ID belongs to the current path.
 #[test]
 fn cid_spare_that_is_retired_leaves_the_probed_path_without_one() {
     let mut forger = Forger::new();

@@ -1,5 +1,5 @@
-//! The last validated address: a server counts a connection at this address. Anybody can write any
-//! source address into a packet. Only the host that has an address receives what is sent to it.
+//! The last validated address: a server counts a connection at this address. An attacker can write
+//! any source address into a packet. Only the host that has an address receives what is sent to it.
 
 use super::*;
 use crate::crypto::testing::configs;
@@ -12,7 +12,7 @@ pub(super) fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// An address of somebody else, who sends nothing and answers nothing.
+/// Returns the address of another host that sends and answers nothing.
 pub(super) fn victim(host: u8) -> SocketAddr {
     SocketAddr::from(([203, 0, 113, host], 4433))
 }
@@ -23,9 +23,9 @@ pub(super) struct Forger {
     pub client: Connection,
     pub server: Connection,
     pub now: Timestamp,
-    /// Addresses at which the client receives; its own packets come from the first.
+    /// Addresses at which the client receives. Its own packets come from the first.
     pub own: Vec<SocketAddr>,
-    /// Larger datagrams do not reach the client.
+    /// Maximum size of datagrams that reach the client.
     pub largest: usize,
     /// Destination and size of each datagram that the server sent.
     pub sent: Vec<(SocketAddr, usize)>,
@@ -38,7 +38,7 @@ impl Forger {
 
     pub(super) fn with(set: impl Fn(&mut TransportConfig)) -> Forger {
         let mut network = Network::with(1, Faults::none(), |config| {
-            // What ends these connections is never that nothing comes.
+            // Without an idle timeout, silence does not end these connections.
             config.max_idle_timeout = Duration::ZERO;
             set(config);
         });
@@ -49,20 +49,20 @@ impl Forger {
         Forger { client, server, now, own, largest: usize::MAX, sent: Vec::new() }
     }
 
-    /// The server receives a datagram from an address.
+    /// Delivers a datagram to the server from an address.
     pub(super) fn deliver(&mut self, from: SocketAddr, datagram: &mut [u8]) {
         let arrival = DatagramMeta { remote: from, local: None, ecn: EcnCodepoint::NotEct };
         self.server.handle_datagram(self.now, arrival, datagram);
         self.answer();
     }
 
-    /// One packet of the client with these frames, from an address.
+    /// Delivers one packet of the client with these frames from an address.
     pub(super) fn forge(&mut self, from: SocketAddr, payload: &[u8]) {
         let mut datagram = self.client.forge(SpaceId::DATA, payload);
         self.deliver(from, &mut datagram);
     }
 
-    /// The server sends what it has to; the client gets what goes to its own addresses.
+    /// Sends all datagrams of the server. The client receives those to its own addresses.
     pub(super) fn answer(&mut self) {
         let mut buffer = vec![0; 2000];
         while let Some(sent) = self.server.poll_transmit(self.now, &mut buffer) {
@@ -75,11 +75,12 @@ impl Forger {
         }
     }
 
-    /// Time passes. `honest`: the client sends what it has to, too. `look` sees the server after each step.
+    /// Advances the time. If `honest` is set, the client also sends its own datagrams. `look` is
+    /// called with the server after each step.
     pub(super) fn pass(&mut self, time: Duration, honest: bool, mut look: impl FnMut(&Connection)) {
         let end = self.now + time;
         for step in 0.. {
-            assert!(step < 100_000, "timers without end");
+            assert!(step < 100_000, "endless timers");
             let client = self.client.poll_timeout().filter(|_| honest);
             let next = [self.server.poll_timeout(), client].into_iter().flatten().min();
             let Some(at) = next.filter(|at| *at <= end) else { break };
@@ -131,7 +132,7 @@ fn migration_is_reverted_after_one_forged_packet_and_silence() {
     assert_eq!(forger.server.remote_address(), address(HOME));
     let received = 60;
     assert!(forger.sent_to(victim(1)) <= 3 * received, "RFC 9000 s.8.1");
-    // Not a byte more goes there, whatever there is to send.
+    // The server sends no more bytes to this address.
     let before = forger.sent_to(victim(1));
     forger.server.ping();
     forger.answer();
@@ -139,7 +140,7 @@ fn migration_is_reverted_after_one_forged_packet_and_silence() {
     assert_eq!(forger.sent_to(victim(1)), before);
     assert!(forger.sent.last().is_some_and(|(to, _)| *to == address(HOME)));
     assert!(!forger.server.is_drained());
-    // The client speaks again, from where it is.
+    // The client sends again from its own address.
     forger.forge(address(HOME), PING);
     forger.pass(Duration::from_secs(5), true, stays_at_home);
 }
@@ -164,7 +165,7 @@ fn migration_is_reverted_while_forged_packets_go_on() {
     }
 }
 
-/// The client is heard of at home in between, and answers there.
+/// In between, the client sends from its own address and answers there.
 #[test]
 fn migration_is_reverted_for_a_client_that_is_there_and_forges() {
     let mut forger = Forger::new();
@@ -176,7 +177,7 @@ fn migration_is_reverted_for_a_client_that_is_there_and_forges() {
     }
 }
 
-/// RFC 9000 s.9.1: PATH_CHALLENGE, PATH_RESPONSE, NEW_CONNECTION_ID and PADDING move nobody.
+/// RFC 9000 s.9.1: PATH_CHALLENGE, PATH_RESPONSE, NEW_CONNECTION_ID and PADDING cause no migration.
 #[test]
 fn migration_is_not_caused_by_probing_packets() {
     let mut forger = Forger::new();
@@ -190,12 +191,12 @@ fn migration_is_not_caused_by_probing_packets() {
     assert!(forger.sent_to(victim(1)) <= 3 * 1500);
 }
 
-/// The answer to the challenge is what counts, and nothing before.
+/// Only the answer to the challenge validates the address.
 #[test]
 fn migration_follows_a_client_that_answers() {
     let mut forger = Forger::new();
     let new = address("203.0.113.200:7");
-    // A NAT has rebound: the client does not know its address.
+    // A NAT has rebound, and the client does not know its new address.
     forger.forge(new, PING);
     assert_eq!((forger.server.remote_address(), forger.validated()), (new, Some(address(HOME))));
     forger.own = vec![new];
@@ -203,7 +204,7 @@ fn migration_follows_a_client_that_answers() {
     forger.answer();
     forger.pass(Duration::from_secs(5), true, |_| {});
     assert_eq!((forger.server.remote_address(), forger.validated()), (new, Some(new)));
-    // Nothing is kept of the old address: a packet from there has to prove itself as any other.
+    // The state of the old address was discarded. The server validates it like any other address.
     assert_eq!(forger.server.paths.iter().count(), 1);
     forger.forge(address(HOME), PING);
     assert_eq!(forger.server.remote_address(), address(HOME));
@@ -213,7 +214,8 @@ fn migration_follows_a_client_that_answers() {
     assert_eq!(forger.server.remote_address(), new);
 }
 
-/// A client of two addresses that changes between them all the time is at one of them, and nowhere else.
+/// A client constantly alternates between two addresses. The validated address is always one of
+/// them.
 #[test]
 fn migration_of_a_client_that_alternates_is_validated_once() {
     let mut forger = Forger::new();
@@ -229,19 +231,19 @@ fn migration_of_a_client_that_alternates_is_validated_once() {
         }
         forger.pass(Duration::from_millis(1 + turn * 37 % 900), true, |_| {});
         let at = both.iter().position(|own| forger.validated() == Some(*own));
-        seen[at.expect("it is one of its own")] = true;
+        seen[at.expect("validated an address of another host")] = true;
     }
     assert_eq!(seen, [true; 2]);
 }
 
-/// The validation of one address fails while that of the next one runs, and the other way round.
+/// The validation of one address fails while that of the next address runs, and vice versa.
 #[test]
 fn path_validation_that_fails_leaves_others_running() {
     let mut forger = Forger::new();
     let new = address("203.0.113.200:7");
     forger.forge(victim(1), PING);
     forger.pass(Duration::from_millis(2900), false, stays_at_home);
-    // The first one is given up at 3 s.
+    // The validation of the first address fails after 3 s.
     forger.forge(new, PING);
     forger.pass(Duration::from_secs(1), false, stays_at_home);
     assert_eq!(forger.server.remote_address(), new);
@@ -261,7 +263,7 @@ fn anti_amplification_count_is_not_moved_by_a_copied_packet() {
         let mut buffer = vec![0; 2000];
         let sent = forger.client.poll_transmit(forger.now, &mut buffer).expect("a ping");
         let bytes = &buffer[..sent.size];
-        // The copy comes first, or the original does.
+        // Alternates whether the copy or the original arrives first.
         let order =
             if turn % 2 == 0 { [victim(9), address(HOME)] } else { [address(HOME), victim(9)] };
         for from in order {
@@ -274,7 +276,7 @@ fn anti_amplification_count_is_not_moved_by_a_copied_packet() {
     assert_eq!(forger.server.remote_address(), address(HOME));
 }
 
-/// RFC 9000 s.9: before the handshake is confirmed, packets from another address are nothing at all.
+/// RFC 9000 s.9: before the handshake is confirmed, packets from another address are discarded.
 #[test]
 fn path_validation_is_not_proved_by_handshake_packets_from_elsewhere() {
     let (client, server) = configs();
@@ -282,7 +284,8 @@ fn path_validation_is_not_proved_by_handshake_packets_from_elsewhere() {
     let client = ClientConfig { tls: client, transport: transport.clone() };
     let server = ServerConfig { tls: server, transport, preferred_addresses: None };
     let mut network = Network::between(3, Faults::none(), &client, server);
-    // The first flight comes from home; all that follows seems to come from a victim.
+    // The first flight comes from the client's address. All later packets seem to come from a
+    // victim.
     network.run_until(Duration::from_secs(1), |_, server| server.stats().packets_received > 0);
     network.client_address = victim(1);
     network.run_some(200);
@@ -291,7 +294,7 @@ fn path_validation_is_not_proved_by_handshake_packets_from_elsewhere() {
     assert!(!network.server().is_connected());
 }
 
-/// RFC 10069: a path is opened from a forged address, and the path that is validated is abandoned there.
+/// RFC 10069: a path is opened from a forged address, and the validated path is abandoned there.
 #[test]
 fn multipath_path_from_a_forged_address_ends_the_connection_if_it_is_the_only_one() {
     let mut forger = Forger::with(|config| config.max_paths = 4);
@@ -317,7 +320,7 @@ fn multipath_path_from_a_forged_address_ends_the_connection_if_it_is_the_only_on
     assert!(closed);
 }
 
-/// With two paths, of which both are validated, a forged packet on one of them moves neither.
+/// Two paths are validated. A forged packet on one of them migrates neither.
 #[test]
 fn multipath_paths_return_to_their_own_validated_address() {
     let mut forger = Forger::with(|config| config.max_paths = 4);

@@ -1,4 +1,5 @@
-//! Tests of the choice of version: at once, during the handshake, by Version Negotiation; and of greasing.
+//! Tests of the choice of version: directly, during the handshake, and by Version Negotiation. Also
+//! tests greasing.
 
 use std::sync::Mutex;
 
@@ -13,7 +14,7 @@ use crate::crypto::testing::configs;
 pub(super) const V1: KnownVersion = KnownVersion::V1;
 pub(super) const V2: KnownVersion = KnownVersion::V2;
 
-/// A connection whose ends speak these versions, of which the client begins with `first`.
+/// Returns a connection whose ends support these versions. The client begins with `first`.
 pub(super) fn speaking(
     seed: u64,
     faults: Faults,
@@ -41,15 +42,15 @@ pub(super) fn speaking(
 fn version_is_negotiated() {
     let cases: [(&[_], Option<_>, &[_], _, u32); 7] = [
         (&[V1, V2], None, &[V1, V2], V1, 1),
-        // Straight.
+        // The client's first version is the final one.
         (&[V2], None, &[V1, V2], V2, 1),
         (&[V2, V1], None, &[V1, V2], V2, 1),
-        // On the way (RFC 9369 s.4).
+        // By compatible version negotiation (RFC 9369 s.4).
         (&[V2, V1], Some(V1), &[V2, V1], V2, 1),
-        // The server sticks to what the client began with: a round trip more.
+        // The server supports or prefers only the client's first version: one more round trip.
         (&[V2, V1], Some(V1), &[V1, V2], V1, 2),
         (&[V2, V1], Some(V1), &[V1], V1, 2),
-        // The server likes another better, but this client did not offer it.
+        // The server prefers another version, but the client did not offer it for an upgrade.
         (&[V1, V2], None, &[V2, V1], V1, 1),
     ];
     for (client, first, server, agreed, trips) in cases {
@@ -67,7 +68,7 @@ fn version_is_negotiated() {
     }
 }
 
-/// The answer to packets of other versions than these.
+/// Returns a Version Negotiation packet with these versions.
 fn negotiation(bytes: &[u8], versions: &[Version]) -> Vec<u8> {
     let header = LongInvariant::parse(bytes).unwrap();
     let mut buffer = [0; 100];
@@ -77,7 +78,7 @@ fn negotiation(bytes: &[u8], versions: &[Version]) -> Vec<u8> {
     writer.written().to_vec()
 }
 
-/// Somebody on the way, or the server, answers version 2 with this list.
+/// An attacker or the server answers packets of version 2 with this list.
 pub(super) fn no_version_2(network: &mut Network, versions: &'static [Version]) {
     network.meddle = Some(Box::new(move |to_server, bytes| {
         let header = LongInvariant::parse(bytes).ok().filter(|_| bytes[0] & 0x80 != 0);
@@ -102,7 +103,8 @@ fn version_negotiation_packet_is_followed() {
 
 #[test]
 fn version_downgrade_is_a_violation() {
-    // The server speaks version 2, and who answered for it did not want that.
+    // The server supports version 2. An attacker sent the Version Negotiation packet to prevent its
+    // use.
     let mut network = speaking(1, Faults::none(), &[V2, V1], None, &[V1, V2]);
     no_version_2(&mut network, &[Version::V1]);
     network.run_until(LIMIT, |client, _| client.is_drained());
@@ -120,7 +122,8 @@ fn version_none_in_common_ends_the_connection() {
 
 #[test]
 fn version_negotiation_packets_without_meaning_are_ignored() {
-    // It lists what was sent; it is of another connection; it comes too late.
+    // The packet lists the version that the client uses, belongs to another connection, or arrives
+    // too late.
     for case in 0..3 {
         let mut network = speaking(1, Faults::none(), &[V2, V1], None, &[V2, V1]);
         let mut first = None;
@@ -162,7 +165,7 @@ fn version_grease_is_sent_and_accepted() {
         }));
         network
             .run_until(LIMIT, |_, server| server.handshake.tls().transport_parameters().is_some());
-        // A server's TLS knows the client's until the handshake is complete.
+        // The server's TLS has the client's parameters until the handshake is complete.
         assert_meaningless(network.server(), grease);
         network.connect();
         assert_meaningless(&network.client, grease);
@@ -173,7 +176,7 @@ fn version_grease_is_sent_and_accepted() {
     }
 }
 
-/// Asserts whether the peer declared a transport parameter and a version without meaning.
+/// Asserts whether the peer declared a reserved transport parameter and a reserved version.
 fn assert_meaningless(end: &Connection, expected: bool) {
     let bytes = end.handshake.tls().transport_parameters().unwrap();
     let parameters = TransportParameters::parse(bytes, !end.side()).unwrap();
@@ -182,7 +185,7 @@ fn assert_meaningless(end: &Connection, expected: bool) {
     assert_eq!(versions.available().iter().any(Version::is_reserved), expected);
 }
 
-/// Whoever is attached to the datagrams sees them as they leave.
+/// Hooks on datagrams see the version of each datagram as sent.
 #[test]
 fn version_of_a_datagram_is_shown_to_hooks() {
     let (tls, server_tls) = configs();

@@ -18,8 +18,8 @@ fn speaking(
     Arc::new(TransportConfig { versions, first_version, ..TransportConfig::default() })
 }
 
-/// A pair of endpoints whose server speaks `server`, and a client's configuration that begins with
-/// version 1 and prefers version 2.
+/// Returns a pair of endpoints whose server speaks the versions `server`, and a client
+/// configuration that begins with version 1 and prefers version 2.
 fn upgrading(server: &[KnownVersion]) -> (Pair, ClientConfig) {
     let mut pair = Pair::new();
     let (tls, server_tls) = configs();
@@ -53,12 +53,13 @@ fn version_is_negotiated_after_a_retry() {
         let connection = pair.connection(0, handle);
         assert!(connection.is_connected(), "{server:?}");
         assert_eq!(connection.version(), agreed);
-        // A client that hoped for another version begins again, without its token.
+        // If the server does not upgrade to version 2, the client starts again without its token.
         assert_eq!(pair.retries, Some(if agreed == V2 { 1 } else { 2 }));
     }
 }
 
-/// The client's packets of its first version are read, although the server has changed to another.
+/// After the server has changed the version, it still decrypts packets of the client's first
+/// version.
 // RFC 9369 s.4.1 #6
 #[test]
 fn version_first_keys_are_kept_by_the_server() {
@@ -81,7 +82,8 @@ fn version_first_keys_are_kept_by_the_server() {
     assert_eq!(pair.connection(1, server).stats().packets_received, received + 1);
 }
 
-/// A client that hopes for another version has no session of it, so it sends no 0-RTT packets.
+/// A client that prefers another version has no session for that version, so it sends no 0-RTT
+/// packets.
 // RFC 9369 s.4.1 #9
 #[test]
 fn early_data_is_not_sent_by_a_client_that_hopes_for_another_version() {
@@ -151,7 +153,7 @@ fn version_negotiation_packet_is_followed_by_an_endpoint_once() {
     assert!(connection.is_connected() && connection.version() == V1);
 }
 
-/// The server remembers nothing of earlier connections of the same client.
+/// The server stores no state of earlier connections of the same client.
 // RFC 9287 s.3.1 #2 #3 #4 #5
 #[test]
 fn packet_fixed_bit_is_set_until_the_peer_permits_another() {
@@ -169,7 +171,7 @@ fn packet_fixed_bit_is_set_until_the_peer_permits_another() {
         let handle = pair.connect(&config);
         let first = flight(&mut pair, 0, handle);
         assert_eq!(without(&first), 0);
-        // With a part of the ClientHello, the server does not have the client's parameters.
+        // From a part of the ClientHello, the server cannot read the client's transport parameters.
         assert!(first.len() > 1);
         pair.deliver(1, first[0].clone());
         let server = only_server(&pair);

@@ -10,7 +10,7 @@ use crate::unprotected::puppet::Space;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A packet that elicits an acknowledgement gets one within the delay, and another one gets none.
+/// A packet that elicits an acknowledgement gets one within the delay. Other packets get none.
 // RFC 9000 s.13.2.1 #6
 #[test]
 fn ack_of_one_packet_is_sent_once_and_in_time() {
@@ -24,7 +24,7 @@ fn ack_of_one_packet_is_sent_once_and_in_time() {
         let before = case.sent();
         let ack = case.puppet.ack(Space::OneRtt);
         for _ in 0..10 {
-            // The gaps are another reason to acknowledge, but not enough.
+            // Gaps in the packet numbers are not a sufficient reason to acknowledge these packets.
             case.puppet.number(Space::OneRtt, None);
             case.say(Space::OneRtt, &ack, 0);
         }
@@ -96,7 +96,7 @@ fn packet_of_another_server_address_is_discarded() {
     assert!(case.taken.iter().all(|(to, _)| *to == address(PUPPET)));
 }
 
-/// An end that is draining sends nothing; one that is closing sends little.
+/// A draining end sends nothing. A closing end sends a bounded number of datagrams.
 // RFC 9000 s.10.2.1 #2, s.10.2.2 #1 #2, s.11.1 #2
 #[test]
 fn close_draining_end_is_silent() {
@@ -185,7 +185,7 @@ fn pto_probe_of_a_client_with_nothing_in_flight() {
     case.pass(Duration::from_secs(2));
     assert!(!case.taken.is_empty());
     assert!(case.taken.iter().all(|(_, sent)| sent.len() >= 1200 && sent[0] & 0xb0 == 0x80));
-    // With keys for Handshake packets, these are sent.
+    // If the client has keys for Handshake packets, it sends these as probes.
     let mut case = Case::new(CLIENT);
     let hello = case.puppet.message((Space::Initial, 1), &[], None);
     let hello = [case.puppet.ack(Space::Initial), hello].concat();
@@ -205,7 +205,7 @@ fn pto_probe_is_sent_with_a_full_window() {
         let id = case.victim.open(Direction::Unidirectional).unwrap();
         case.victim.write(id, &[7; 60_000]).unwrap();
         let before = case.victim.stats();
-        // The application's turn; pacing needs some time.
+        // The application writes, and the pacer needs some time to release the data.
         case.application(0);
         case.pass(MS * 15);
         let filled = case.victim.stats();
@@ -257,7 +257,7 @@ fn packet_of_1_rtt_waits_for_the_handshake() {
 #[test]
 fn idle_timer_is_at_least_three_ptos() {
     let mut case = Case::new(0);
-    // max_idle_timeout is 10 ms.
+    // The client's `max_idle_timeout` is 10 ms.
     let hello = case.puppet.message((Space::Initial, 0), &hex("01 01 0a"), Some(0));
     case.say(Space::Initial, &hello, 1200);
     case.shake_hands();
@@ -270,7 +270,7 @@ fn idle_timer_is_at_least_three_ptos() {
     assert!(case.victim.is_drained());
 }
 
-/// A server that may send nothing before more arrives waits without a probe timeout.
+/// A server that must not send before it receives more data does not set its PTO timer.
 // RFC 9002 s.6.2.2.1 #1
 #[test]
 fn pto_of_a_server_that_may_not_send_does_not_run() {
@@ -281,7 +281,7 @@ fn pto_of_a_server_that_may_not_send_does_not_run() {
     case.pass(Duration::from_secs(8));
     let after = case.victim.stats();
     assert_eq!((after.probe_timeouts, after.bytes_sent), (0, sent.bytes_sent));
-    // More datagrams give credit for the rest and for probes.
+    // More received datagrams provide credit for the rest and for probes.
     for _ in 0..4 {
         case.say(Space::Initial, &[0x01], 1200);
     }
@@ -302,7 +302,7 @@ fn datagram_frames_wait_for_the_window() {
     let filled = case.victim.stats();
     let sent = filled.bytes_sent - before.bytes_sent;
     assert!((10_000..=14_720).contains(&sent), "{sent}");
-    // With acknowledgements, all of them go.
+    // After acknowledgements, the victim sends all DATAGRAM frames.
     for _ in 0..10 {
         let ack = case.puppet.ack(Space::OneRtt);
         case.say(Space::OneRtt, &ack, 0);

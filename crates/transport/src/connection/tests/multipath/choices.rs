@@ -1,5 +1,5 @@
-//! Choices among paths by hooks: the fields that they read of each path, the data that they send
-//! twice, and the paths that they may leave out.
+//! Hooks that choose among paths: the fields of each path that they read, the data that they
+//! duplicate, and the paths that they may omit.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ use super::{Always, ONE};
 use crate::connection::*;
 use crate::operation::{AttachPoint, Decision, Field, Operation};
 
-/// Watches all operations of an end whose data goes on both paths.
+/// Watches all operations of an end that sends its data on both paths.
 pub(in super::super) fn watch_copies(calls: &Calls) {
     let redundant = |config: &mut TransportConfig| config.scheduler = Scheduler::Redundant;
     let mut pair = Pair::with(1, &[link(10), link(30)], redundant);
@@ -21,7 +21,8 @@ pub(in super::super) fn watch_copies(calls: &Calls) {
     pair.exchange(20_000, |_, _| {});
 }
 
-/// A hook has data go on both paths, or has what would go on both go on one.
+/// A hook can duplicate data on both paths, and can prevent the duplicates of the redundant
+/// scheduler.
 #[test]
 fn multipath_hook_has_data_copied() {
     for (scheduler, copy, most) in
@@ -45,7 +46,7 @@ fn multipath_hook_has_data_copied() {
     }
 }
 
-/// Fields of each path, as a hook reads them.
+/// A hook reads the fields of each path.
 #[test]
 fn multipath_hook_reads_each_path() {
     let mut pair = Pair::new(1, &[link(20), link(30)]);
@@ -76,7 +77,7 @@ fn multipath_hook_reads_each_path() {
     let [first, second] = read[..] else { panic!("{read:?}") };
     assert_eq!((&first[..4], &second[..4]), (&[0, 1, 0, 0][..], &[1, 3, 7, 0][..]));
     let sent = [0, 1].map(|link| pair.sent[link][0] as u64);
-    assert_eq!([first[4], second[4]], sent, "as the links have it");
+    assert_eq!([first[4], second[4]], sent, "the counts differ from those of the links");
     assert!(first[5] > 10_000 && second[5] > 10_000, "nothing is in flight: {read:?}");
 }
 
@@ -106,7 +107,8 @@ fn multipath_hook_does_not_starve_a_path() {
     }
 }
 
-/// A choice that holds for nine more datagrams is asked for less often, and data goes where it would have gone.
+/// If a choice holds for nine more datagrams, the hook is called less often. The data uses the same
+/// paths as without the batch.
 #[test]
 fn multipath_hook_choice_holds_for_a_batch() {
     let [each, held] = [0, 9].map(|more| {
@@ -117,10 +119,10 @@ fn multipath_hook_choice_holds_for_a_batch() {
         let counted = calls.clone();
         let hook = doing(move |host, _, outputs| {
             *counted.lock().unwrap() += 1;
-            // The first path while it has room, then the second.
+            // The first path if it has room, otherwise the second.
             let room = host.get_of(Field::PathRoom, 0).unwrap();
             outputs[0] = u64::from(room == 0);
-            assert_eq!(host.get(Field::ChoiceHolds), 0, "the one before holds no longer");
+            assert_eq!(host.get(Field::ChoiceHolds), 0, "the last choice still holds");
             host.set(Field::ChoiceHolds, more).unwrap();
             assert_eq!(host.get(Field::ChoiceHolds), more);
             Ok(Decision::Done)
@@ -133,8 +135,8 @@ fn multipath_hook_choice_holds_for_a_batch() {
         let calls = *calls.lock().unwrap();
         (calls, sent)
     });
-    assert!(3 * held.0 < 2 * each.0, "asked {} times instead of {}", held.0, each.0);
-    assert!(held.1.iter().all(|bytes| *bytes > 20_000), "both paths are used: {:?}", held.1);
+    assert!(3 * held.0 < 2 * each.0, "{} calls instead of {}", held.0, each.0);
+    assert!(held.1.iter().all(|bytes| *bytes > 20_000), "a path is not used: {:?}", held.1);
 }
 
 /// A choice holds no longer than the path can be used. If the chosen path is closed at the same
@@ -150,7 +152,7 @@ fn multipath_hook_choice_ends_with_its_path() {
         *counted.lock().unwrap() += 1;
         let second = host.get_of(Field::PathStatus, 1).is_some_and(|status| status & 1 == 1);
         outputs[0] = second.into();
-        // More than any may: 64 are left of it.
+        // The value is limited to the maximum of 64.
         host.set(Field::ChoiceHolds, u64::MAX).unwrap();
         assert_eq!(host.get(Field::ChoiceHolds), 64);
         Ok(Decision::Done)
@@ -164,16 +166,17 @@ fn multipath_hook_choice_ends_with_its_path() {
     for _ in 0..3 {
         assert_eq!(next(&mut pair.client), local(1));
     }
-    assert_eq!(*calls.lock().unwrap(), 1, "asked once for three datagrams");
+    assert_eq!(*calls.lock().unwrap(), 1, "one call for three datagrams");
     pair.client.close_path(now, ONE, TransportErrorCode::NO_ERROR).unwrap();
     for _ in 0..3 {
         assert_eq!(next(&mut pair.client), local(0));
     }
-    assert_eq!(*calls.lock().unwrap(), 2, "asked once more");
+    assert_eq!(*calls.lock().unwrap(), 2, "one more call");
     assert_eq!(pair.client.stats().path_choices_refused, 0);
 }
 
-/// The windows of all paths are added. A hook's answer is bounded, so that the sum does not overflow.
+/// The windows of all paths are added. A hook's answer is bounded, so that the sum does not
+/// overflow.
 #[test]
 fn cwnd_of_a_hook_is_bounded_on_each_path() {
     for window in [u64::MAX, u64::MAX >> 1, u64::MAX >> 2] {

@@ -1,4 +1,4 @@
-//! Paths that are closed, that do not come about, or that do not work any more.
+//! Paths that are closed, whose validation fails, or that stop working.
 
 use equic_wire::Direction;
 
@@ -39,7 +39,7 @@ fn multipath_path_is_closed_by_either_end_with_data_in_flight() {
         for events in &pair.events {
             assert_eq!(closed(events), [(id, ASKED)]);
         }
-        // Most of what was in flight arrived, and its acknowledgements came on the other path.
+        // Most packets in flight arrived, and their acknowledgements arrived on the other path.
         for end in pair.ends() {
             assert_eq!(ids(end), [1 - id], "{}", pair.describe());
             assert!(end.stats().packets_lost < 10, "{}", pair.describe());
@@ -55,7 +55,8 @@ fn multipath_path_is_closed_by_either_end_with_data_in_flight() {
     }
 }
 
-/// The connection is closed at every moment of a path's end, after which the path's packet number space is gone.
+/// Closes the connection at every moment of the end of a path. The path's packet number space is
+/// discarded during this time.
 #[test]
 fn multipath_close_of_the_connection_while_a_path_ends() {
     let limit = Duration::from_secs(100);
@@ -74,7 +75,7 @@ fn multipath_close_of_the_connection_while_a_path_ends() {
             });
             let now = pair.now;
             if now.since(start) > Duration::from_secs(29) {
-                // All is done, and the idle timeout is what comes next.
+                // The path's end is complete, and only the idle timeout remains.
                 assert!(steps > 5, "{}", pair.describe());
                 continue;
             }
@@ -100,7 +101,7 @@ fn multipath_last_path_cannot_be_closed() {
     pair.connect();
     let (now, only) = (pair.now, PathId::ZERO);
     assert_eq!(pair.client.close_path(now, only, ASKED), Err(ClosePathError::LastPath));
-    // The other is not known to work.
+    // The other path is not validated.
     pair.down[1] = true;
     pair.begin(1);
     assert_eq!(pair.client.close_path(now, only, ASKED), Err(ClosePathError::LastPath));
@@ -118,8 +119,8 @@ fn multipath_silent_path_is_closed() {
     pair.wait(Duration::from_secs(10));
     assert_eq!(closed(&pair.events[0]), [(1, POOR)]);
     assert!(!pair.events[0].contains(&Event::PathOpened(id)));
-    assert_eq!(closed(&pair.events[1]), [], "the server has never heard of it");
-    // The path ID is spent; another takes its place.
+    assert_eq!(closed(&pair.events[1]), [], "the server received no packet on this path");
+    // The path ID is used up. The next path gets another ID.
     pair.down[1] = false;
     assert_eq!(pair.open(1), PathId::new(2));
     pair.exchange(100_000, |_, _| {});
@@ -139,7 +140,11 @@ fn multipath_challenge_that_is_lost_is_no_congestion() {
         client.paths().any(|path| path.id == id && path.validated)
     });
     pair.wait(Duration::from_secs(1));
-    assert!(pair.client.stats().packets_lost > lost, "the first one: {}", pair.describe());
+    assert!(
+        pair.client.stats().packets_lost > lost,
+        "the first challenge was not lost: {}",
+        pair.describe()
+    );
     let path = pair.client.paths().find(|path| path.id == id).unwrap();
     assert_eq!(path.stats.slow_start_threshold, None, "{path:?}");
 }
@@ -153,7 +158,7 @@ fn multipath_path_ids_are_granted_for_those_that_end() {
         let (now, id) = (pair.now, PathId::new(number));
         pair.client.close_path(now, id, ASKED).unwrap();
         let again = pair.client.open_path(now, local(1), SERVER.parse().unwrap());
-        assert_eq!(again, Err(OpenPathError::TooMany), "it is kept in mind");
+        assert_eq!(again, Err(OpenPathError::TooMany), "the closed path still counts");
         pair.wait(Duration::from_secs(5));
         assert!(pair.client.memory() < 100_000 && pair.server().memory() < 100_000);
         assert_eq!(pair.client.ids.local_of(id).map(|_| ()), None);
@@ -174,11 +179,11 @@ fn multipath_connection_survives_a_dead_path() {
         });
         let took = pair.now.since(died.unwrap());
         assert!(took < Duration::from_secs(2), "{took:?}: {}", pair.describe());
-        // Nobody waits for the dead one.
+        // The exchange does not wait for the dead path.
         let start = pair.now;
         pair.exchange(20_000, |_, _| {});
         assert!(pair.now.since(start) < 500 * MS, "{}", pair.describe());
-        // It comes back: probes find that out.
+        // The path works again, and probes detect this.
         pair.down[dead] = false;
         pair.wait(Duration::from_secs(10));
         for end in pair.ends() {
@@ -186,16 +191,20 @@ fn multipath_connection_survives_a_dead_path() {
         }
         let before = packets(pair.server(), 0);
         pair.exchange(600_000, |_, _| {});
-        assert!(packets(pair.server(), 0) > before + 50, "it is the faster: {}", pair.describe());
+        assert!(
+            packets(pair.server(), 0) > before + 50,
+            "path 0 is faster and must be used: {}",
+            pair.describe()
+        );
     }
 }
 
-/// What is in flight on a path that dies is not kept there by packets that go on it now and then.
+/// Packets that are sent on a dead path now and then must not keep its data in flight there.
 #[test]
 fn multipath_dead_path_returns_its_data() {
     let trickle = |config: &mut TransportConfig| {
         config.scheduler = Scheduler::RoundRobin;
-        // More often than there is a probe timeout.
+        // The interval is shorter than a PTO.
         config.keep_alive = 50 * MS;
     };
     let mut pair = Pair::with(1, &[link(40), link(40)], trickle);
@@ -206,7 +215,8 @@ fn multipath_dead_path_returns_its_data() {
     assert!(pair.now.since(start) < Duration::from_secs(2), "{}", pair.describe());
 }
 
-/// Handover: a new path is opened, the old one is closed as soon as it works, nothing stops for longer than that.
+/// Handover: the client opens a new path and closes the old one as soon as the new one works. The
+/// exchange never stops for longer than that takes.
 #[test]
 fn multipath_handover_leaves_no_gap() {
     let mut pair = Pair::new(3, &[link(20), link(20)]);
@@ -250,7 +260,7 @@ fn multipath_late_packets_of_a_closed_path_are_acknowledged() {
     assert_eq!(after.packets_dropped, before.packets_dropped);
     pair.wait(100 * MS);
     assert_eq!(pair.client.stats().packets_lost, 0, "{}", pair.describe());
-    // When nothing is kept of the path any more its packets are nobody's.
+    // After the path's state is discarded, its connection IDs are unknown.
     assert!(known.iter().all(|id| pair.server().ids.path_of(*id) == Some(PathId::ZERO)));
     pair.wait(Duration::from_secs(5));
     assert!(known.iter().all(|id| pair.server().ids.path_of(*id).is_none()));
@@ -263,7 +273,7 @@ fn multipath_idle_timeout_counts_all_paths() {
     });
     pair.connect();
     pair.open(1);
-    // A word on one path keeps both.
+    // Packets on one path keep both paths open.
     pair.down[0] = true;
     for _ in 0..5 {
         pair.client.ping();
@@ -280,7 +290,7 @@ fn multipath_idle_timeout_counts_all_paths() {
 fn multipath_close_is_sent_on_a_working_path() {
     let mut pair = two(1);
     pair.down[0] = true;
-    // It is found out that path 0 does not work.
+    // The client detects that path 0 does not work.
     pair.exchange(50_000, |_, _| {});
     let now = pair.now;
     pair.client.close(now, VarInt::from_u32(7), "done");

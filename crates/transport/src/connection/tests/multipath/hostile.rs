@@ -1,4 +1,5 @@
-//! A peer that breaks the rules of RFC 10069: each break has its error, and none makes us keep more than is allowed.
+//! A peer that breaks the rules of RFC 10069. Each violation has its error, and none makes an end
+//! use more memory than permitted.
 
 use equic_wire::frame::{
     AckRange, Frame, NewConnectionId, PathAbandon, PathCidsBlocked, PathNewConnectionId,
@@ -10,7 +11,7 @@ use super::super::attacker::Attacker;
 use super::*;
 use crate::violation::{Condition, Violation};
 
-/// A client that attacks a server which allows four paths.
+/// Returns a client that attacks a server which permits four paths.
 fn attacker() -> Attacker {
     Attacker::with(1, |config| config.max_paths = 4)
 }
@@ -108,7 +109,7 @@ fn multipath_ack_of_unsent_packets_is_a_violation() {
 
 #[test]
 fn multipath_limits_that_fall_are_a_violation() {
-    // Its transport parameter was 3.
+    // The client's transport parameter was 3.
     let mut attacker = attacker();
     attacker.send(&[Frame::MaxPathId(PathId::new(2))]);
     attacker.assert_closed(Violation::MaxPathIdReduced);
@@ -188,7 +189,7 @@ fn multipath_unopened_paths_abandoned_without_end_are_bounded() {
     assert!(attacker.events().len() < 100);
 }
 
-/// A path that is abandoned and gone: its frames are late, and no error.
+/// Frames of a path that was abandoned and discarded are late. They are no error.
 #[test]
 fn multipath_frames_of_ended_paths_are_ignored() {
     let mut attacker = attacker();
@@ -203,7 +204,8 @@ fn multipath_frames_of_ended_paths_are_ignored() {
     attacker.assert_open();
 }
 
-/// A client that begins all the paths it may, and has each come from ever new addresses, at none of which it answers.
+/// A client begins as many paths as permitted, and sends on each from ever new addresses. It
+/// answers at none of them.
 #[test]
 fn multipath_flood_of_paths_and_addresses_is_bounded() {
     let mut attacker = attacker();
@@ -230,12 +232,12 @@ fn multipath_flood_of_paths_and_addresses_is_bounded() {
     }
     assert!(memory < before + 400_000, "{before} {memory}");
     attacker.assert_open();
-    assert!((8..=16).contains(&most), "four addresses of each path at a time: {most}");
+    assert!((8..=16).contains(&most), "four addresses for each path at a time: {most}");
     let (_, answered) = attacker.answers;
     assert!(answered <= 3 * sent + 10_000, "{answered} bytes for {sent}");
 }
 
-/// Packets on a path that the peer never acknowledges anything on: data goes on the other.
+/// The peer acknowledges no packet of one path. The data is sent on the other.
 #[test]
 fn multipath_path_without_acknowledgements_is_bounded() {
     let mut pair = Pair::new(1, &[link(10), link(10)]);
@@ -250,13 +252,14 @@ fn multipath_path_without_acknowledgements_is_bounded() {
     }
 }
 
-/// Before the client has answered on a path no more is sent there than three times what came (RFC 9000 s.8.1).
+/// Until the client has answered on a path, the server sends at most three times the received bytes
+/// there (RFC 9000 s.8.1).
 #[test]
 fn multipath_anti_amplification_of_a_forged_address() {
     let mut pair = Pair::new(1, &[link(10), link(10)]);
     pair.connect();
     pair.begin(1);
-    // Nothing of what the server sends there arrives.
+    // The client receives nothing of what the server sends on this path.
     pair.wait(15 * MS);
     pair.down[1] = true;
     pair.exchange(200_000, |_, _| {});

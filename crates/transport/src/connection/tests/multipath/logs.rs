@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::super::qlog::{Shared, events, log, named};
 use super::*;
 
-/// Events of this name on a path: their data.
+/// Returns the data of the events with this name on a path.
 fn on<'a>(events: &'a [Value], path: &str, name: &str) -> Vec<&'a Value> {
     let name = format!("quic:{name}");
     // The first path has no name.
@@ -20,7 +20,8 @@ fn has_frame(packets: &[&Value], kind: &str) -> bool {
     frames.into_iter().any(|frame| frame["frame_type"] == kind)
 }
 
-/// Each path is a tuple with figures of its own, from its beginning to its end, and none of that is a migration.
+/// The log has a tuple with its own metrics for each path, from the beginning of the path to its
+/// end. It reports no migration.
 #[test]
 fn multipath_qlog_has_each_path() {
     let mut pair = Pair::new(1, &[link(10), link(30)]);
@@ -38,7 +39,11 @@ fn multipath_qlog_has_each_path() {
         let told = on(&events, path, "tuple_assigned");
         let ip = told[0]["tuple_local"]["ip_v4"].as_str().map(|ip| ip.parse().unwrap());
         assert_eq!(ip, address, "{told:?}");
-        assert_eq!(told.len(), if path == "0" { 2 } else { 1 }, "the end is told, too: {told:?}");
+        assert_eq!(
+            told.len(),
+            if path == "0" { 2 } else { 1 },
+            "the end of the path is not logged: {told:?}"
+        );
         let metrics = on(&events, path, "recovery_metrics_updated");
         let least = metrics.iter().rev().find_map(|one| one["min_rtt"].as_f64()).unwrap();
         let range = if path == "0" { 20.0..25.0 } else { 60.0..65.0 };

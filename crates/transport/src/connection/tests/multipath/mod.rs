@@ -30,7 +30,7 @@ use pair::{Pair, SERVER, client_address, link, local};
 
 const ONE: PathId = PathId::new(1);
 
-/// Sets what a test is about in the configuration of an end.
+/// Changes the configuration of an end for a test.
 type Set<'a> = &'a dyn Fn(&mut TransportConfig);
 
 fn ids(connection: &Connection) -> Vec<u32> {
@@ -47,7 +47,7 @@ pub(super) fn two_paths(set: impl Fn(&mut TransportConfig)) -> (Connection, Time
     (pair.client, pair.now)
 }
 
-/// Packets that a connection sent with a path ID.
+/// Returns the number of packets that a connection sent with a path ID.
 fn packets(connection: &Connection, id: u32) -> u64 {
     let space = connection.spaces.get(SpaceId::Data(PathId::new(id)));
     space.map_or(0, |space| space.numbers.next())
@@ -84,7 +84,8 @@ fn multipath_data_on_two_paths() {
         assert!(packets(end, 0) > 100 && packets(end, 1) > 100, "{}", pair.describe());
         let paths: Vec<PathInfo> = end.paths().collect();
         assert!(paths.iter().all(|path| path.validated && path.status == PathStatus::Available));
-        // Each has a round-trip time of its own, and acknowledgements went where the packets did.
+        // Each path has its own round-trip time, and acknowledgements were sent on the path of the
+        // packets.
         assert!((40..50).contains(&paths[0].stats.min_rtt.as_millis()), "{paths:?}");
         assert!((60..70).contains(&paths[1].stats.min_rtt.as_millis()), "{paths:?}");
         assert!(paths.iter().all(|path| path.stats.current_mtu > 1200), "{paths:?}");
@@ -143,12 +144,12 @@ fn multipath_key_update_on_all_paths() {
     let mut pair = Pair::new(1, &[link(10), link(40)]);
     pair.connect();
     pair.open(1);
-    // As often as they may be.
+    // Updates keys as often as permitted.
     pair.exchange(16_000_000, |pair, _| {
         pair.client.update_keys();
     });
     assert!(pair.client.key_updates() >= 2, "{}", pair.client.key_updates());
-    // The last update may have been at the end: the server learns of it by the next packets.
+    // If the last update was at the end, the server detects it with the next packets.
     pair.exchange(10_000, |_, _| {});
     assert_eq!(pair.client.key_updates(), pair.server().key_updates());
     for end in pair.ends() {
@@ -157,7 +158,7 @@ fn multipath_key_update_on_all_paths() {
     }
 }
 
-/// A path that no packet was sent on during a key update is used after it.
+/// A path on which no packet was sent during a key update is used after it.
 #[test]
 fn multipath_key_update_while_a_path_is_idle() {
     let backup = |config: &mut TransportConfig| config.scheduler = Scheduler::Backup;
@@ -182,7 +183,7 @@ fn multipath_path_status_is_followed_and_withdrawn() {
     let mut pair = Pair::new(1, &[link(30), link(10)]);
     pair.connect();
     pair.open(1);
-    // It would be the better one.
+    // Without this status, the scheduler would prefer this path.
     pair.client.set_path_status(ONE, PathStatus::Backup).unwrap();
     pair.wait(200 * MS);
     assert_eq!(pair.server().paths().nth(1).unwrap().peer_status, PathStatus::Backup);
@@ -212,7 +213,8 @@ fn multipath_round_robin() {
     assert!(sent.iter().skip(1).all(|count| *count >= 4), "{sent:?}");
 }
 
-/// Each byte goes on both paths, so what one loses the other has, and nobody waits for it to be sent again.
+/// Each byte is sent on both paths. If one path loses it, the other delivers it without a
+/// retransmission.
 #[test]
 fn multipath_loss_on_one_path_is_repaired_on_another() {
     let lossy = |ms| equic_net::Link { drop: equic_net::Chance::percent(20.0), ..link(ms) };
@@ -228,16 +230,16 @@ fn multipath_loss_on_one_path_is_repaired_on_another() {
         }
         times.push(pair.now.since(start));
         if scheduler == Scheduler::Redundant {
-            // The one that loses a fifth has a small window, and carries what goes through that.
+            // The path that loses 20 % has a small window, and carries what the window permits.
             assert!(pair.sent[0][1] - sent[0] > 60_000, "{}", pair.describe());
             assert!(pair.sent[1][1] - sent[1] > 30_000, "{}", pair.describe());
         }
     }
     assert!(times[1] < times[0], "{times:?}");
-    assert!(times[1] < 20 * 160 * MS, "a round trip each, or little more: {times:?}");
+    assert!(times[1] < 20 * 160 * MS, "longer than about one round trip each: {times:?}");
 }
 
-/// Hook that always answers the same.
+/// Hook that always returns the same answer.
 struct Always(u64);
 
 impl Hook for Always {
@@ -252,7 +254,8 @@ impl Hook for Always {
     }
 }
 
-/// A hook that schedules: it is followed, unless it names no path, or one that does not work while another does.
+/// A hook's choice is followed, unless it names a path that does not exist, or a path that does not
+/// work while another one does.
 #[test]
 fn multipath_hook_schedules_and_starves_nobody() {
     for (named, followed) in [(1, true), (99, false), (u64::MAX, false)] {
@@ -269,13 +272,14 @@ fn multipath_hook_schedules_and_starves_nobody() {
         let told = Event::ChoiceOverruled(Operation::SelectPath, Overruled::NoSuchPath);
         let told = pair.events[0].iter().filter(|event| **event == told).count();
         let failed = pair.events[0].iter().any(|event| matches!(event, Event::HookFailed(..)));
-        // All ones is no number of a path, and takes the hook off.
+        // All ones is not a path number. This answer detaches the hook.
         assert_eq!(
             (refused > 10, told, failed),
             (named == 99, (named == 99).into(), named == u64::MAX)
         );
-        // All that arrives at one time is acknowledged at once, so there is one for each round trip of the data.
-        assert!(sent[0] > 1, "its acknowledgements go whatever is chosen: {sent:?}");
+        // Packets that arrive at the same time are acknowledged together, so there is one
+        // acknowledgement for each round trip of the data.
+        assert!(sent[0] > 1, "no acknowledgements were sent on path 0: {sent:?}");
         pair.down[1] = true;
         let start = pair.now;
         pair.exchange(100_000, |_, _| {});
@@ -283,7 +287,8 @@ fn multipath_hook_schedules_and_starves_nobody() {
     }
 }
 
-/// RFC 10069 s.5.4: the round-trip time is the way of the packets and that of their acknowledgements.
+/// RFC 10069 s.5.4: the round-trip time consists of the delay of the packets on their path and that
+/// of the acknowledgements on theirs.
 #[test]
 fn multipath_hook_moves_acknowledgements_to_another_path() {
     let mut pair = Pair::new(1, &[link(20), link(60)]);
@@ -295,7 +300,7 @@ fn multipath_hook_moves_acknowledgements_to_another_path() {
     let rtt = |paths: Vec<PathInfo>| paths[1].stats.rtt.as_millis();
     assert!((80..90).contains(&rtt(pair.server().paths().collect())), "{}", pair.describe());
     assert!((120..130).contains(&rtt(pair.client.paths().collect())), "{}", pair.describe());
-    // It insists on a path that is gone.
+    // The hook still chooses a closed path.
     let now = pair.now;
     pair.client.close_path(now, PathId::ZERO, TransportErrorCode::NO_ERROR).unwrap();
     pair.exchange(100_000, |_, _| {});
@@ -314,7 +319,7 @@ fn multipath_nat_rebinding_of_one_path() {
     pair.exchange(400_000, |_, _| {});
     pair.wait(Duration::from_secs(4));
     let paths: Vec<PathInfo> = pair.server().paths().collect();
-    assert_eq!(paths[0].remote, client_address(0), "this one has not moved");
+    assert_eq!(paths[0].remote, client_address(0), "path 0 has migrated");
     assert_eq!((paths[1].remote.port(), paths[1].id), (5544, ONE));
     assert!(paths[1].validated);
     let before = pair.sent[1][1];
@@ -322,7 +327,8 @@ fn multipath_nat_rebinding_of_one_path() {
     assert!(pair.sent[1][1] > before + 50_000, "{}", pair.describe());
 }
 
-/// The endpoint hears of the IDs of all paths, and of none when the connection has let go of them.
+/// The endpoint gets the connection IDs of all paths, and loses them when the connection retires
+/// them.
 #[test]
 fn multipath_endpoint_knows_the_ids_of_all_paths() {
     let mut pair = Pair::new(1, &[link(10), link(10)]);
@@ -351,7 +357,7 @@ fn multipath_endpoint_knows_the_ids_of_all_paths() {
     pair.wait(30 * MS);
     assert_eq!(self::ids(pair.server()), [0]);
     let ids = learn(pair.server());
-    assert!(of_path.iter().all(|id| ids.contains(id)), "what is late has to be routed");
+    assert!(of_path.iter().all(|id| ids.contains(id)), "late packets cannot be routed");
     pair.wait(Duration::from_secs(5));
     let ids = learn(pair.server());
     assert!(!of_path.iter().any(|id| ids.contains(id)));

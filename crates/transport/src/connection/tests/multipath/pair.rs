@@ -1,4 +1,5 @@
-//! A client with several addresses and a server with one, and a link of its own for each of the client's.
+//! A client with several addresses and a server with one. Each address of the client has its own
+//! link.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +19,7 @@ use crate::stream::ReadOutcome;
 
 pub(super) const SERVER: &str = "192.0.2.1:443";
 
-/// Address of the client on a link.
+/// Returns the client's address on a link.
 pub(super) fn client_address(link: usize) -> SocketAddr {
     SocketAddr::from(([198, 51, 100, 1 + link as u8], 4433))
 }
@@ -27,7 +28,7 @@ pub(super) fn local(link: usize) -> Option<IpAddr> {
     Some(client_address(link).ip())
 }
 
-/// A link without faults, of so many milliseconds each way.
+/// Returns a link without faults and with this one-way delay in milliseconds.
 pub(super) fn link(ms: u64) -> Link {
     Link { delay: Duration::from_millis(ms), mtu: Some(1500), ..Link::default() }
 }
@@ -47,24 +48,24 @@ pub(super) struct Pair {
     seed: u64,
     order: u64,
     in_flight: BTreeMap<(Timestamp, u64), InFlight>,
-    /// To the server and to the client, for each link.
+    /// Ports toward the server and toward the client, for each link.
     ports: Vec<[Port; 2]>,
-    /// Nothing comes through.
+    /// Links on which all packets are lost.
     pub down: Vec<bool>,
-    /// Links whose client's packets come from another port than they went from.
+    /// Links on which the source port of the client's packets is changed.
     pub rebound: Vec<bool>,
-    /// Events of the client and of the server, but for those of streams.
+    /// Events of the client and of the server, except those of streams.
     pub events: [Vec<Event>; 2],
-    /// Bytes that were sent on each link: to the server, and to the client.
+    /// Bytes sent on each link, to the server and to the client.
     pub sent: Vec<[usize; 2]>,
-    /// All datagrams that were sent: when, on which link, to the server or not, with how many bytes, and marked how.
+    /// All datagrams sent: time, link, whether to the server, size, and ECN mark.
     pub trace: Vec<(Timestamp, usize, bool, usize, EcnCodepoint)>,
-    /// Packets that are held back until they are let go.
+    /// Link whose packets are held back until `let_go`.
     pub held: Option<usize>,
     held_back: Vec<InFlight>,
-    /// Most datagrams that `poll_transmit_more` is asked for behind one of `poll_transmit`.
+    /// Maximum number of datagrams to request from `poll_transmit_more` after `poll_transmit`.
     pub together: usize,
-    /// Number of datagrams that `poll_transmit_more` gave.
+    /// Number of datagrams that `poll_transmit_more` returned.
     pub gathered: usize,
     /// If set, counts for each link the datagrams that took the early exit of the route, and those
     /// that took the general route.
@@ -73,7 +74,7 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Four paths at most.
+    /// Creates a pair that permits four paths.
     pub(super) fn new(seed: u64, links: &[Link]) -> Pair {
         Pair::with(seed, links, |_| {})
     }
@@ -135,7 +136,7 @@ impl Pair {
         [&self.client, self.server.as_ref().expect("the first packet arrived")]
     }
 
-    /// The handshake, and connection IDs for all paths.
+    /// Completes the handshake and exchanges connection IDs for all paths.
     pub(super) fn connect(&mut self) {
         self.run_until(Duration::from_secs(60), |client, server| {
             client.handshake.is_confirmed() && server.handshake.is_confirmed()
@@ -143,7 +144,7 @@ impl Pair {
         self.wait(Duration::from_millis(500));
     }
 
-    /// The client opens a path on a link, and both ends know of it.
+    /// Opens a path of the client on a link, and waits until both ends have validated it.
     pub(super) fn open(&mut self, link: usize) -> PathId {
         let id = self.begin(link);
         self.run_until(Duration::from_secs(60), |client, server| {
@@ -164,7 +165,8 @@ impl Pair {
         let ends = [Some(&self.client), self.server.as_ref()];
         let mut text = format!("EQUIC_SEED={} at {:?}", self.seed, self.now);
         for end in ends.into_iter().flatten() {
-            // Where packets are opened to is no matter: on the long way all are where they came.
+            // Ignores whether packets were decrypted directly into stream buffers. The general
+            // route never does this.
             let stats = Stats { packets_opened_to_streams: 0, ..end.stats() };
             text += &format!("\n{:?} {stats:?} {:?}", end.side, end.multipath);
             for path in end.paths() {
@@ -182,7 +184,7 @@ impl Pair {
         text + &format!("\n{:?}", self.events)
     }
 
-    /// Runs until `done` says so; it is asked whenever something happened.
+    /// Runs until `done` returns `true`. It is called after each step.
     pub(super) fn run_until(
         &mut self,
         limit: Duration,
@@ -202,7 +204,7 @@ impl Pair {
         }
     }
 
-    /// Runs for so long.
+    /// Runs for `time`.
     pub(super) fn wait(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
@@ -219,7 +221,7 @@ impl Pair {
         let still =
             timer.is_some_and(|at| at <= self.now) && arrival.is_none_or(|at| at > self.now);
         self.stuck = if still { self.stuck + 1 } else { 0 };
-        assert!(self.stuck < 100, "a timer fires for nothing: {}", self.describe());
+        assert!(self.stuck < 100, "a timer fires without effect: {}", self.describe());
         let next = [arrival, timer].into_iter().flatten().min().unwrap_or(end).min(end);
         self.now = self.now.max(next);
         while let Some(entry) = self.in_flight.first_entry() {
@@ -287,7 +289,7 @@ impl Pair {
         let mut buffer = vec![0; 1500 * (1 + self.together)];
         for to_server in [true, false] {
             for count in 0.. {
-                assert!(count < 10_000, "it sends without end: {}", self.describe());
+                assert!(count < 10_000, "endless sending: {}", self.describe());
                 let end = if to_server { Some(&mut self.client) } else { self.server.as_mut() };
                 let Some(end) = end else { break };
                 let Some(sent) = end.poll_transmit(self.now, &mut buffer[..1500]) else { break };
@@ -301,7 +303,10 @@ impl Pair {
                 let link = self.link_of(to_server, &sent);
                 if !to_server {
                     let rebound = sent.destination.port() == 5544;
-                    assert!(!rebound || self.rebound[link], "it goes to where nobody was");
+                    assert!(
+                        !rebound || self.rebound[link],
+                        "sent to a port that the client never had"
+                    );
                 }
                 for bytes in buffer[..sent.size + more].chunks(sent.size) {
                     let bytes = bytes.to_vec();
@@ -376,13 +381,15 @@ impl Pair {
         count
     }
 
-    /// Sends so many bytes on a stream to the server, and as many back on the same, at the same time. They arrive in
-    /// order. `act` is called with the number of bytes that the server has.
+    /// Sends `length` bytes on a stream to the server, and at the same time as many back on the
+    /// same stream. Checks that they arrive in order. Calls `act` with the number of bytes that the
+    /// server has received.
     pub(super) fn exchange(&mut self, length: usize, act: impl FnMut(&mut Pair, usize)) {
         self.exchange_of([length; 2], act);
     }
 
-    /// As [`Pair::exchange`], with so many bytes to the server and so many to the client.
+    /// As [`Pair::exchange`], with a length for the bytes to the server and one for those to the
+    /// client.
     pub(super) fn exchange_of(
         &mut self,
         lengths: [usize; 2],

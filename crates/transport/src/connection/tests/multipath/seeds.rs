@@ -36,7 +36,7 @@ fn by_chance(rng: &mut StdRng) -> Link {
     }
 }
 
-/// Something that befalls a path in the middle.
+/// Change of a path in the middle of a run.
 #[derive(Debug, Clone, Copy)]
 enum Fate {
     Nothing,
@@ -46,22 +46,24 @@ enum Fate {
     Rebinds,
 }
 
-/// What is to be the same on the short ways and on the long ones: all datagrams, and all that the ends have counted.
+/// Results that must be the same on the fast routes and on the general ones: all datagrams, and all
+/// counters of the ends.
 type Transcript = (Vec<(Timestamp, usize, bool, usize, EcnCodepoint)>, Vec<String>);
 
-/// How a network is played.
+/// How a run is made.
 #[derive(Debug, Clone, Copy)]
 struct Played<'a> {
-    /// Operations that a hook at each end is attached to, which does nothing.
+    /// Operations that an idle hook at each end observes.
     watched: &'a [Operation],
-    /// Most datagrams that are asked for together.
+    /// Maximum number of datagrams that are requested together.
     together: usize,
-    /// True if a hook at each end chooses paths, well or badly.
+    /// If set, a hook at each end chooses paths, well or badly.
     chooses: bool,
 }
 
 impl<'a> Played<'a> {
-    /// No hook chooses paths, and each datagram is asked for by itself.
+    /// Returns a run without hooks that choose paths, and with datagrams that are requested one by
+    /// one.
     fn with(watched: &'a [Operation]) -> Played<'a> {
         Played { watched, together: 0, chooses: false }
     }
@@ -112,7 +114,8 @@ fn run(seed: u64, played: Played<'_>) -> (Transcript, usize) {
     let at = rng.random_range(0..length);
     let mut pair = Pair::with(seed, &links, |config| {
         config.scheduler = scheduler;
-        // Who waits for what is sent to where it is no more must say so.
+        // An end that only waits must send, because the peer may send to an address that this end
+        // has lost.
         config.keep_alive = Duration::from_millis(300);
     });
     pair.connect();
@@ -171,8 +174,8 @@ fn run(seed: u64, played: Played<'_>) -> (Transcript, usize) {
     ((pair.trace, counts), pair.gathered)
 }
 
-/// Whatever befalls one of two paths: all bytes arrive, in order, and the connection goes on. A failure names its seed;
-/// `EQUIC_SEED` runs it alone, `EQUIC_CASES` is how many there are.
+/// Faults of one or two paths do not lose or reorder bytes, and the connection continues. A failure
+/// prints its seed. `EQUIC_SEED` runs one seed, and `EQUIC_CASES` is the number of seeds.
 #[test]
 fn multipath_over_two_bad_paths_loses_no_data() {
     if let Ok(seed) = std::env::var("EQUIC_SEED") {
@@ -193,9 +196,9 @@ fn assert_same(seed: u64, one: Played<'_>, other: Played<'_>) -> usize {
     gathered
 }
 
-/// Short ways must have the same result as long ways, on two paths as on one. Datagrams that are
-/// requested together must be the same as those requested one by one, with and without hooks that
-/// choose the paths. A hook is called equally often in all cases.
+/// The fast routes must have the same result as the general ones, on two paths as on one. Datagrams
+/// that are requested together must be the same as those requested one by one, with and without
+/// hooks that choose the paths. A hook is called equally often in all cases.
 #[test]
 fn multipath_fast_path_equals_slow_path_over_two_bad_paths() {
     let mut total = [0; 2];
@@ -209,15 +212,15 @@ fn multipath_fast_path_equals_slow_path_over_two_bad_paths() {
                 total[usize::from(chooses)] += gathered;
             }
             let gathered = assert_same(seed, played(LONG, 43), alone);
-            assert_eq!(gathered, 0, "seed {seed}: nothing goes together on the long way");
+            assert_eq!(gathered, 0, "seed {seed}: the general route does not batch datagrams");
         }
     }
     assert!(total.iter().all(|total| *total as u64 > 20 * cases(60)), "{total:?} were together");
 }
 
-/// The short way works with several paths. For a burst of stream data it makes all datagrams that
-/// the windows permit, on the paths that the scheduler uses. It leaves everything else to the long
-/// way.
+/// The fast route works with several paths. For a burst of stream data, it makes all datagrams that
+/// the windows permit, on the paths that the scheduler uses. It leaves everything else to the
+/// general route.
 #[test]
 fn multipath_fast_path_sends_on_all_paths() {
     for (scheduler, used) in [
@@ -236,7 +239,7 @@ fn multipath_fast_path_sends_on_all_paths() {
         // There is nothing to send, so no window is full.
         assert!(client.poll_transmit(now, &mut buffer).is_none());
         assert!(client.paths.iter().all(|path| path.is_app_limited(now)));
-        // The first path has room for two datagrams; of the second no more leave at once than the pace lets.
+        // The first path has room for two datagrams. The pacer limits the burst on the second one.
         let first = client.paths.active_mut();
         first.pretend_in_flight(first.window() - 3_000);
         let id = client.open(Direction::Bidirectional).unwrap();
@@ -246,14 +249,15 @@ fn multipath_fast_path_sends_on_all_paths() {
         while let Some(transmit) = client.next_plain_datagram(now, &mut buffer) {
             let path = client.paths().position(|path| path.local == transmit.source).unwrap();
             bytes[path] += transmit.size;
-            // That the better path was full is known as it is on the long way.
+            // The fast route records that the better path is full, as the general route does.
             let passed = scheduler == Scheduler::LowestRtt && path == 1;
             assert!(!passed || !client.path().is_app_limited(now), "{scheduler:?}");
         }
         assert_eq!(bytes.map(|bytes| bytes > 2_000), used, "{scheduler:?}: {bytes:?}");
         let made = client.stats().packets_sent - sent.packets_sent;
         assert_eq!(made > 1, used[0], "{scheduler:?}: {made}");
-        // None is made that the long way would not have made: no path has room for another.
+        // The fast route makes no datagram that the general one would not make: no path has room
+        // for another.
         let room = |path: &Path| path.room(now) > 0;
         let left = client.paths.iter().filter(|path| room(path)).count();
         let others = if used[0] { used.iter().filter(|used| !**used).count() } else { 2 };
@@ -276,13 +280,14 @@ fn multipath_fast_path_receives_on_all_paths() {
         pair.exchange(100_000, |_, _| {});
         let tried = pair.tried.take().unwrap();
         for [short, long] in &tried {
-            assert!(short + long > 20, "both carry data: {tried:?}");
+            assert!(short + long > 20, "a path carries no data: {tried:?}");
             assert_eq!((*short > 20, *long > 0), (taken, !taken), "{tried:?}");
         }
     }
 }
 
-/// Where a hook chooses the path, what goes there goes the short way, and together while the choice holds.
+/// If a hook chooses the path, its datagrams use the fast route, and are batched while the choice
+/// holds.
 #[test]
 fn multipath_fast_path_follows_a_hooks_choice() {
     for (holds, others, gathers) in [(5, None, true), (0, None, false), (5, Some(LONG), false)] {
@@ -307,16 +312,16 @@ fn multipath_fast_path_follows_a_hooks_choice() {
         let id = client.open(Direction::Bidirectional).unwrap();
         client.streams().write(id, &[7; 400_000]).unwrap();
         let sent = client.poll_transmit(now, &mut buffer[..1500]).unwrap();
-        assert_eq!(sent.source, local(1), "as the hook has it");
-        // As many as the choice holds for, and no more than are asked for.
+        assert_eq!(sent.source, local(1), "not on the path that the hook chose");
+        // As many datagrams as the choice holds for, and no more than requested.
         let few = client.poll_transmit_more(now, &sent, &mut buffer, 2).div_ceil(sent.size);
         let more = client.poll_transmit_more(now, &sent, &mut buffer, 43).div_ceil(sent.size);
         let wanted = if gathers { (2, holds as usize - 2) } else { (0, 0) };
         assert_eq!((few, more), wanted, "{holds} {others:?}");
-        assert_eq!(*calls.lock().unwrap(), 1, "asked for the first of them");
+        assert_eq!(*calls.lock().unwrap(), 1, "one call for the first datagram");
         let next = client.poll_transmit(now, &mut buffer[..1500]).unwrap();
         assert_eq!((next.source, next.size), (sent.source, sent.size));
         let asked = if holds > 0 && !gathers { 1 } else { 2 };
-        assert_eq!(*calls.lock().unwrap(), asked, "asked anew where it holds no longer");
+        assert_eq!(*calls.lock().unwrap(), asked, "called again after the choice ended");
     }
 }
