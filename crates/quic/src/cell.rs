@@ -309,15 +309,15 @@ impl State {
                     }
                     self.failed_hook.get_or_insert(Box::new(error));
                 }
-                Event::ChoiceOverruled(operation, why) => {
-                    if tracing::enabled!(tracing::Level::WARN) && self.notices.admit() {
-                        tracing::warn!(%operation, %why, "the path that a hook chose was not used");
-                    }
+                Event::ChoiceOverruled(operation, why)
+                    if tracing::enabled!(tracing::Level::WARN) && self.notices.admit() =>
+                {
+                    tracing::warn!(%operation, %why, "the path that a hook chose was not used");
                 }
-                Event::HookMessage(hook, message) => {
-                    if tracing::enabled!(tracing::Level::INFO) && self.notices.admit() {
-                        tracing::info!(?hook, message = %shown(&message), "message from a hook of a connection");
-                    }
+                Event::HookMessage(hook, message)
+                    if tracing::enabled!(tracing::Level::INFO) && self.notices.admit() =>
+                {
+                    tracing::info!(?hook, message = %shown(&message), "message from a hook of a connection");
                 }
                 Event::Moved(_) => {
                     self.moves += 1;
