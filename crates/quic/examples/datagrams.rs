@@ -1,4 +1,5 @@
-//! Datagrams (RFC 9221): each is sent once and may be lost, so the client asks again where no answer comes.
+//! A client and a server that exchange datagrams (RFC 9221). Each datagram is sent once and may be
+//! lost, so the client repeats its request if no answer arrives.
 //!
 //!     cargo run -p equic-quic --example datagrams
 
@@ -16,7 +17,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The first `count` squares, by a server in this process that is asked for each in a datagram.
+/// Returns the first `count` squares. The client sends one datagram for each to a server in this
+/// process.
 pub(crate) async fn squares(count: u32) -> Result<Vec<u32>, Box<dyn Error>> {
     let (server_config, client_config) = local::configs(b"square")?;
     let server = Endpoint::server(server_config, "127.0.0.1:0".parse()?)?;
@@ -35,14 +37,14 @@ pub(crate) async fn squares(count: u32) -> Result<Vec<u32>, Box<dyn Error>> {
     Ok(squares)
 }
 
-/// Asks until there is an answer.
+/// Repeats a request until an answer arrives.
 async fn ask(connection: &Connection, number: u32) -> Result<u32, Box<dyn Error>> {
     loop {
-        // Waits while the network takes no more; `send_datagram` would say that it is full.
+        // This waits while the queue is full. `send_datagram` would return an error.
         connection.send_datagram_wait(number.to_be_bytes().to_vec()).await?;
         let patience = 3 * connection.rtt() + Duration::from_millis(100);
         let Ok(answer) = timeout(patience, connection.read_datagram()).await else { continue };
-        // An answer to an earlier question may be late.
+        // A late answer to an earlier request may arrive.
         let answer = <[u8; 8]>::try_from(&answer?[..])?;
         let [asked, square] = [&answer[..4], &answer[4..]]
             .map(|part| part.iter().fold(0, |number, byte| number << 8 | u32::from(*byte)));
@@ -59,7 +61,7 @@ async fn serve(server: Endpoint) -> Option<()> {
         let datagram = connection.read_datagram().await.ok()?;
         let number = u32::from_be_bytes(datagram[..].try_into().ok()?);
         let answer = [number, number.wrapping_mul(number)].map(u32::to_be_bytes).concat();
-        // Nobody waits for an answer that is late.
+        // An answer that cannot be sent now is dropped, because the client repeats its request.
         let _ = connection.send_datagram(answer);
     }
 }

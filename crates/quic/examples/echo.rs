@@ -1,4 +1,4 @@
-//! A server that sends back what comes on each stream, and a client that asks it once.
+//! A server that echoes the data of each stream, and a client that sends it one text.
 //!
 //!     cargo run -p equic-quic --example echo
 
@@ -8,7 +8,7 @@ use equic_quic::{ConnectionError, Endpoint, Incoming, VarInt};
 
 mod local;
 
-/// Bytes that the server takes on a stream.
+/// Maximum number of bytes that the server reads from a stream.
 const LIMIT: usize = 1 << 20;
 
 #[tokio::main(flavor = "current_thread")]
@@ -17,7 +17,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Sends a text to a server in this process, and returns what comes back.
+/// Sends a text to a server in this process, and returns the answer.
 pub(crate) async fn echo(text: &str) -> Result<String, Box<dyn Error>> {
     let (server_config, client_config) = local::configs(b"echo")?;
     let server = Endpoint::server(server_config, "127.0.0.1:0".parse()?)?;
@@ -32,12 +32,12 @@ pub(crate) async fn echo(text: &str) -> Result<String, Box<dyn Error>> {
     let answer = receive.read_to_end(LIMIT).await?;
 
     connection.close(VarInt::ZERO, "done");
-    // Until the server has been told.
+    // Wait until the server was notified that the connection is closed.
     client.wait_idle().await;
     Ok(String::from_utf8(answer)?)
 }
 
-/// Takes every client, each in a task of its own.
+/// Accepts every client, and starts a task for each.
 async fn serve(server: Endpoint) {
     while let Some(incoming) = server.accept().await {
         tokio::spawn(async move {

@@ -1,5 +1,5 @@
-//! A hook changes an operation of connections from their first packet on: here, how often a server
-//! acknowledges.
+//! A hook that changes an operation of connections, from their first packet on: how often a server
+//! sends acknowledgements.
 //!
 //!     cargo run -p equic-quic --example hooked
 
@@ -10,7 +10,7 @@ use equic_quic::{ClientConfig, Endpoint, ServerConfig, VarInt};
 
 pub(crate) mod local;
 
-/// Bytes that the client sends.
+/// Number of bytes that the client sends.
 const LENGTH: usize = 1 << 20;
 
 // acknowledge every tenth packet, at the latest after 20 ms
@@ -36,7 +36,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A server that acknowledges seldom.
+/// Returns the configuration of a server that acknowledges rarely.
 pub(crate) fn seldom(mut config: ServerConfig) -> ServerConfig {
     config = config.with_hooks(|connection| {
         let points = [AttachPoint::replace(Operation::AckPolicy)];
@@ -47,7 +47,7 @@ pub(crate) fn seldom(mut config: ServerConfig) -> ServerConfig {
     config
 }
 
-/// Acknowledgements that such a server sends for a megabyte.
+/// Returns the number of acknowledgements that such a server sends for one megabyte.
 pub(crate) async fn acknowledgements(
     config: ServerConfig,
     client_config: &ClientConfig,

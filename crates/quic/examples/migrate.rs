@@ -1,5 +1,5 @@
-//! A client moves to another address in the middle of a connection (RFC 9000 s.9), as a phone does that
-//! leaves a wireless network; the connection goes on.
+//! A client that migrates to another address during a connection (RFC 9000 s.9), like a phone that
+//! leaves a wireless network. The connection continues.
 //!
 //!     cargo run -p equic-quic --example migrate
 
@@ -17,7 +17,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Addresses of a client that its server saw before and after it moved.
+/// Returns the client's addresses, as the server sees them before and after the migration.
 pub(crate) async fn migrate() -> Result<(SocketAddr, SocketAddr), Box<dyn Error>> {
     let (server_config, client_config) = local::configs(b"where")?;
     let server = Endpoint::server(server_config, "127.0.0.1:0".parse()?)?;
@@ -27,14 +27,14 @@ pub(crate) async fn migrate() -> Result<(SocketAddr, SocketAddr), Box<dyn Error>
     let client = Endpoint::client("127.0.0.1:0".parse()?)?;
     let connection = client.connect_with(&client_config, address, local::NAME)?.await?;
     let before = ask(&connection).await?;
-    // All connections of the endpoint go on from the new socket, with connection IDs that nobody has seen
-    // at the old one.
+    // All connections of the endpoint migrate to the new socket. They use connection IDs that were
+    // not used at the old address, so that observers cannot link the two.
     client.rebind(UdpSocket::bind("127.0.0.1:0")?)?;
     let after = ask(&connection).await?;
     Ok((before, after))
 }
 
-/// The address at which the server sees this connection's client.
+/// Asks the server for the address at which it sees this client.
 async fn ask(connection: &Connection) -> Result<SocketAddr, Box<dyn Error>> {
     let (mut send, mut receive) = connection.open_bi().await?;
     send.write_all(b"?").await?;
@@ -42,7 +42,7 @@ async fn ask(connection: &Connection) -> Result<SocketAddr, Box<dyn Error>> {
     Ok(String::from_utf8(receive.read_to_end(100).await?)?.parse()?)
 }
 
-/// Tells a client, on each stream that it opens, the address at which it is seen.
+/// Answers each stream with the client's address.
 async fn serve(server: Endpoint) -> Option<()> {
     let connection = server.accept().await?.await.ok()?;
     loop {

@@ -1,5 +1,5 @@
-//! A server behind a gateway that answers with Retry and knows connection IDs by their check
-//! (docs/retry.md). It is given the gateway's ring.
+//! A server behind a gateway that sends Retry packets and verifies connection IDs (docs/retry.md).
+//! The server has the gateway's key ring.
 //!
 //!     cargo run -p equic-quic --example retry_offload 127.0.0.1:4433 RING-FILE
 
@@ -16,7 +16,7 @@ use equic_token::{IdFormat, IdGenerator, KeyRing, RetryToken, TokenError};
 pub(crate) mod local;
 
 // -- eQUIC
-/// The ring, replaced when its keys are rotated.
+/// The key ring. The server replaces it when keys are rotated.
 struct Ring(RwLock<KeyRing>);
 
 impl RetryTokens for Ring {
@@ -24,14 +24,14 @@ impl RetryTokens for Ring {
         let ring = self.0.read().unwrap_or_else(PoisonError::into_inner);
         match RetryToken::open(&ring, ring.now(), remote, dcid.as_bytes(), token) {
             Ok(token) => RetryVerdict::Proof(token.original),
-            // This server's own Retry tokens are of another length.
+            // This server's own Retry tokens have another length.
             Err(TokenError::NewToken | TokenError::Malformed) => RetryVerdict::Other,
             Err(_) => RetryVerdict::Invalid,
         }
     }
 }
 
-/// Name of the gateway's service.
+/// The name of the gateway's service.
 const SERVICE: &str = "web";
 
 struct ProvingIds(IdGenerator);
@@ -45,12 +45,12 @@ impl ConnectionIdGenerator for ProvingIds {
         self.0.format().len()
     }
 
-    /// A gateway can send it when this server is dead.
+    /// The gateway can send this token after the server has failed.
     fn reset_token(&self, id: ConnectionId) -> Option<ResetToken> {
         self.0.reset_token(SERVICE, id.as_bytes()).ok().map(ResetToken)
     }
 
-    /// Clients get fresh IDs when keys are rotated: `IdGenerator::set_ring`.
+    /// Clients get new IDs when keys are rotated: see `IdGenerator::set_ring`.
     fn generation(&self) -> Option<u64> {
         Some(self.0.mark())
     }
@@ -77,7 +77,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A server, and a configuration with which clients believe it.
+/// Returns a server, and the configuration of clients that trust it.
 pub(crate) fn serve(
     address: SocketAddr,
     ring: KeyRing,
@@ -89,7 +89,8 @@ pub(crate) fn serve(
     Ok((Endpoint::new(config, Some(server), Endpoint::bind(address, 1, None)?)?, client))
 }
 
-/// Gives back what comes on each stream, behind a byte that says whether the client's address was validated.
+/// Echoes the data of each stream. The first byte of an answer is 1 if the client's address was
+/// validated.
 pub(crate) async fn echo(incoming: equic_quic::Incoming) {
     let proved = incoming.is_validated();
     let Ok(connection) = incoming.await else { return };

@@ -1,4 +1,4 @@
-//! Datagrams of a connection into as few messages to the system as possible.
+//! Combines the datagrams of a connection into as few messages to the system as possible.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -9,36 +9,39 @@ use crate::grouping::{GROUP, Grouping};
 use crate::outlets::{Out, Outlets};
 use crate::udp::{MAX_DATAGRAM, Outgoing, Udp};
 
-/// Bytes of one message: what fits into an IP packet, with headers.
+/// Maximum size of a message in bytes. With headers, it fits into one IP packet.
 const MAX_BATCH: usize = 65_000;
 
-/// Destinations that are kept for [`Batch::failed`]. Clients that begin are few; others need none.
+/// Maximum number of destinations that are kept for [`Batch::failed`]. Only new client connections
+/// need them, and these are few.
 const FAILED: usize = 16;
 
-/// Gathers datagrams of a connection in messages: each has datagrams until one is of another size, way or marking, or there are as
-/// many as the system takes at once.
+/// Combines datagrams of a connection into messages. A message ends when a datagram has another
+/// size, another destination or source, or another ECN codepoint. It also ends at the maximum
+/// number of datagrams in one call to the system.
 pub(crate) struct Batch {
     buffer: Vec<u8>,
-    /// Messages that are complete; they lie before the one that is being made.
+    /// Complete messages. In the buffer, they precede the last message.
     messages: Vec<Message>,
-    /// Number of them that the system has taken.
+    /// Number of complete messages that the system has accepted.
     taken: usize,
-    /// The message that is being made.
+    /// The last message, to which datagrams are added.
     last: Message,
-    /// Its last datagram was shorter than the others, so that it takes no more.
+    /// Whether the last message is complete, because its last datagram was shorter than the others.
     ended: bool,
-    /// A datagram that did not fit to the others and lies behind them.
+    /// A datagram that did not fit into the last message. It follows this message in the buffer.
     behind: Option<Transmit>,
-    /// Bytes that the system has taken since [`Batch::has_sent`] was last true.
+    /// Number of bytes that the system has accepted since [`Batch::has_sent`] last returned `true`.
     sent: usize,
-    /// Destinations that this machine refused to send to, with the kind of error; at most [`FAILED`].
+    /// Destinations to which this machine refused to send, with the kind of error. At most
+    /// [`FAILED`].
     failed: Vec<(SocketAddr, io::ErrorKind)>,
 }
 
-/// Datagrams of one size, but for the last, which go the same way.
+/// Datagrams with the same addresses and of the same size. Only the last one may be shorter.
 #[derive(Clone, Copy)]
 struct Message {
-    /// Where it begins in the buffer.
+    /// Offset of the message in the buffer.
     start: usize,
     len: usize,
     segment: usize,
@@ -66,21 +69,21 @@ impl Message {
     }
 }
 
-/// Result of one round of sending for a connection.
+/// The result of one round of sending for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// The connection has nothing more to send now.
     All,
-    /// The connection may have more to send, but others have their turn first.
+    /// The connection may have more to send, but other connections get their turn first.
     Some,
-    /// The system takes no more now; the datagrams in the batch wait.
+    /// The system accepts no more now. Unsent datagrams stay in the batch.
     Blocked,
 }
 
 impl Batch {
     pub(crate) fn new() -> Batch {
         Batch {
-            // What is not used costs no memory.
+            // Pages that are never written take no memory.
             buffer: vec![0; (GROUP + 1) * MAX_DATAGRAM],
             messages: Vec::with_capacity(GROUP),
             taken: 0,
@@ -92,12 +95,13 @@ impl Batch {
         }
     }
 
-    /// Takes the destinations that this machine refused to send to since the last call.
+    /// Returns and clears the destinations to which this machine refused to send since the last
+    /// call.
     pub(crate) fn failed(&mut self) -> Vec<(SocketAddr, io::ErrorKind)> {
         std::mem::take(&mut self.failed)
     }
 
-    /// True once so many bytes have been sent, then again when as many more have.
+    /// Returns `true` if at least `bytes` bytes were sent since it last returned `true`.
     pub(crate) fn has_sent(&mut self, bytes: usize) -> bool {
         let has = self.sent >= bytes;
         if has {
@@ -106,12 +110,14 @@ impl Batch {
         has
     }
 
-    /// Number of bytes that the system has taken since [`Batch::has_sent`] was last true.
+    /// Returns the number of bytes that the system has accepted since [`Batch::has_sent`] last
+    /// returned `true`.
     pub(crate) fn sent(&self) -> usize {
         self.sent
     }
 
-    /// Sends what a connection has, in at most `turns` messages, and no more once they have `bytes`.
+    /// Sends the data of a connection. Stops after `turns` messages, or when the messages have at
+    /// least `bytes` bytes.
     pub(crate) fn send(
         &mut self,
         connection: &mut Connection,
@@ -141,11 +147,12 @@ impl Batch {
                 return Sent::All;
             }
         }
-        // What did not fit to the last message: the batch is for others now.
+        // The batch is then used for other connections, so a datagram left in the last message is
+        // sent now.
         if self.flush(outlets).is_err() { Sent::Blocked } else { Sent::Some }
     }
 
-    /// Fills the last message; true if the connection may have more to send.
+    /// Fills the last message. Returns `true` if the connection may have more to send.
     fn fill(&mut self, connection: &mut Connection, now: Timestamp, most: usize) -> bool {
         while !self.ended
             && self.last.count < most
@@ -160,7 +167,8 @@ impl Batch {
                 return true;
             }
             if !self.ended && sent.size == self.last.segment {
-                // As long as nothing but stream data is to be sent, that is all at once.
+                // While the connection sends only stream data, it writes all further datagrams in
+                // one call.
                 let end = self.last.end();
                 let room = &mut self.buffer[end..(self.last.start + MAX_BATCH).max(end)];
                 let more = connection.driver().poll_transmit_more(
@@ -177,8 +185,8 @@ impl Batch {
         true
     }
 
-    /// Adds the datagram that lies behind the last message to it if it fits; otherwise returns false, and
-    /// it stays where it is until [`Batch::complete`].
+    /// Adds the datagram that follows the last message to this message. Returns `false` if it does
+    /// not fit. The datagram then stays in place until [`Batch::complete`].
     fn add(&mut self, sent: Transmit) -> bool {
         let last = &mut self.last;
         if last.count == 0 {
@@ -198,7 +206,7 @@ impl Batch {
         true
     }
 
-    /// The last message is complete, another one begins behind it.
+    /// Completes the last message, and starts another one behind it.
     fn complete(&mut self) {
         let next = Message::empty(self.last.end());
         let last = std::mem::replace(&mut self.last, next);
@@ -207,26 +215,26 @@ impl Batch {
             self.messages.push(last);
         }
         if let Some(sent) = self.behind.take() {
-            // It lies there already.
+            // The datagram is already in the right place.
             self.add(sent);
         }
     }
 
-    /// The socket that what is gathered goes out of.
+    /// Returns the socket through which the next unsent message goes.
     pub(crate) fn outlet<'a>(&self, outlets: Outlets<'a>) -> &'a Udp {
         outlets.of(self.messages.get(self.taken).unwrap_or(&self.last).source)
     }
 
-    /// Sends what is gathered, if anything is.
+    /// Sends all messages.
     ///
     /// # Errors
-    /// The system takes no more now; nothing is lost.
+    /// Returns an error if the system accepts no more now. Unsent datagrams stay in the batch.
     pub(crate) fn flush(&mut self, outlets: impl Out) -> io::Result<()> {
         self.complete();
         self.flush_complete(outlets)
     }
 
-    /// Sends the messages that are complete; one that is not moves to the front.
+    /// Sends the complete messages, and moves the last message to the front of the buffer.
     fn flush_complete(&mut self, outlets: impl Out) -> io::Result<()> {
         while let Some(message) = self.messages.get_mut(self.taken) {
             let outcome = outlets.send(&Outgoing {
@@ -239,7 +247,7 @@ impl Batch {
             let taken = match outcome {
                 Ok(taken) => taken,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
-                // Lost like any other datagram, and QUIC's timers judge it so.
+                // The datagram is lost. QUIC's loss detection handles that.
                 Err(error) => {
                     if self.failed.len() < FAILED {
                         self.failed.push((message.destination, error.kind()));
@@ -261,7 +269,7 @@ impl Batch {
         Ok(())
     }
 
-    /// As [`Batch::flush_complete`], and notes how long it takes.
+    /// Sends the complete messages as [`Batch::flush_complete`] does, and measures the time.
     fn flush_timed(&mut self, outlets: impl Out, grouping: &mut Grouping) -> io::Result<()> {
         let fewest = self.messages.iter().map(|message| message.count).min().unwrap_or(0);
         if !grouping.is_timed(fewest) {

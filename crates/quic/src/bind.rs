@@ -1,4 +1,4 @@
-//! UDP sockets, bound the way servers and clients need them.
+//! Binds UDP sockets for servers and clients.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -9,10 +9,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::BindError;
 
-/// Binds a non-blocking UDP socket. An IPv6 wildcard takes IPv4 as well.
+/// Binds a non-blocking UDP socket. An IPv6 wildcard address receives IPv4, too.
 ///
-/// `receive_buffer` is SO_RCVBUF in bytes. Where the process may (CAP_NET_ADMIN), the system's limit
-/// `net.core.rmem_max` is passed over.
+/// `receive_buffer` is SO_RCVBUF in bytes. With CAP_NET_ADMIN, it may exceed the system's limit
+/// `net.core.rmem_max`.
 fn bind(address: SocketAddr, receive_buffer: Option<usize>) -> io::Result<UdpSocket> {
     let socket = open(address, receive_buffer)?;
     socket.bind(&address.into())?;
@@ -33,7 +33,8 @@ fn open(address: SocketAddr, receive_buffer: Option<usize>) -> io::Result<Socket
     Ok(socket)
 }
 
-/// An address as a socket beside one that is bound to `first` writes it; none: such a socket has no address of this family.
+/// Returns an address in the form that a socket of the family of `first` uses. Returns `None` for
+/// an IPv6 address if `first` is an IPv4 address.
 pub(crate) fn as_beside(first: SocketAddr, address: IpAddr) -> Option<IpAddr> {
     match (first, address) {
         (SocketAddr::V4(_), IpAddr::V6(_)) => None,
@@ -42,14 +43,17 @@ pub(crate) fn as_beside(first: SocketAddr, address: IpAddr) -> Option<IpAddr> {
     }
 }
 
-/// Binds a socket to an address of ours and a port that the system chooses, beside one that is bound to `first`: of the
-/// same family, so that the peer's address is written alike in both. Gives the address as the socket writes it.
+/// Binds a socket to a local address and a port that the system chooses. The socket has the same
+/// family as `first`, so that both write the peer's address in the same form. Returns the socket
+/// and its address in this form.
 ///
-/// The socket is bound to the interface that has the address, too: otherwise the system would choose the interface by the
-/// peer's address alone, and send from this address where no answer comes back to.
+/// The socket is also bound to the interface that has the address. Otherwise the system would
+/// choose the interface by the peer's address only. Packets from this address could then leave
+/// through an interface at which no answer arrives.
 ///
 /// # Errors
-/// The system's error; also if there is no way from an address of this family to what `first` reaches.
+/// Returns the system's error with the address. Returns `InvalidInput` if `address` is an IPv6
+/// address and `first` is an IPv4 address.
 pub(crate) fn bind_beside(first: SocketAddr, address: IpAddr) -> io::Result<(UdpSocket, IpAddr)> {
     let failed = BindError::wrap(SocketAddr::new(address, 0));
     let address = as_beside(first, address).ok_or_else(|| {
@@ -59,7 +63,8 @@ pub(crate) fn bind_beside(first: SocketAddr, address: IpAddr) -> io::Result<(Udp
     open_beside(first, address).map(|socket| (socket, address)).map_err(failed)
 }
 
-/// Binds a socket to an address that is written as the one that is bound to `first` writes it.
+/// Binds a socket of the family of `first` to an address that is already in the form of that
+/// family.
 fn open_beside(first: SocketAddr, address: IpAddr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(first), Type::DGRAM, Some(Protocol::UDP))?;
     if first.is_ipv6() {
@@ -74,7 +79,7 @@ fn open_beside(first: SocketAddr, address: IpAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// Name of the interface that has this address; none: no interface has exactly this one.
+/// Returns the name of the interface that has this address, or `None` if no interface has it.
 fn interface_of(address: IpAddr) -> io::Result<Option<String>> {
     let mut interfaces = getifaddrs()?;
     let found = interfaces.find(|interface| {
@@ -85,8 +90,8 @@ fn interface_of(address: IpAddr) -> io::Result<Option<String>> {
     Ok(found.map(|interface| interface.interface_name))
 }
 
-/// As [`bind`], so many sockets that share the port (SO_REUSEPORT): the kernel distributes clients
-/// over them by their address.
+/// Binds `count` sockets that share the port (SO_REUSEPORT), otherwise like [`bind`]. The kernel
+/// distributes clients over the sockets by their address.
 pub(crate) fn bind_several(
     address: SocketAddr,
     count: usize,
@@ -103,7 +108,8 @@ fn bind_all(
     let first = bind(address, receive_buffer)?;
     let mut sockets = Vec::with_capacity(count);
     if count > 1 {
-        // Only now: with it, port 0 might be one that another process shares.
+        // The option is set after binding. If it were set before, port 0 could become a port that
+        // another process shares.
         socket2::SockRef::from(&first).set_reuse_port(true)?;
         let address = first.local_addr()?;
         for _ in 1..count {
@@ -117,8 +123,8 @@ fn bind_all(
     Ok(sockets)
 }
 
-/// Has the kernel hand over each datagram by itself, where it would gather them.
+/// Disables UDP GRO, so that the kernel delivers each datagram separately.
 pub(crate) fn disable_receive_offload(socket: &UdpSocket) {
-    // A kernel without it has nothing to disable.
+    // This fails only if the kernel does not support GRO.
     let _ = setsockopt(socket, sockopt::UdpGroSegment, &false);
 }

@@ -1,4 +1,4 @@
-//! A connection as the socket's task and the application share it.
+//! The state of a connection, which the socket's task and the application share.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -21,11 +21,12 @@ use crate::notices::{Notices, shown};
 use crate::socket::Socket;
 use crate::tokens::Home;
 
-/// Streams of the peer's that an application accepts in a row before other tasks have their turn, the socket's among
-/// them: answers to the first are on their way while it works at the others, and the peer can go on with them.
+/// Number of the peer's streams that an application accepts in a row before it yields to other
+/// tasks, such as the socket's. Answers to the first streams are then sent while the application
+/// handles the others.
 const ACCEPTED: u8 = 8;
 
-/// A connection, and the tasks that wait for something of it.
+/// A connection, and the tasks that wait for its events.
 pub(crate) struct Cell {
     pub socket: Arc<Socket>,
     state: Mutex<State>,
@@ -34,57 +35,61 @@ pub(crate) struct Cell {
 pub(crate) struct State {
     pub connection: Connection,
     pub handle: Handle,
-    /// In the wake list, or in the task's hands: it will be looked at.
+    /// Whether the connection is in the wake list or in the task's work list.
     pub queued: bool,
-    /// The socket's task has let go of the connection.
+    /// Whether the socket's task has removed the connection.
     pub removed: bool,
-    /// Time at which the task looks at the connection unasked; none if it has no timer.
+    /// Time of the connection's entry in the socket's timers, or `None` if it has no timer.
     pub timer: Option<Timestamp>,
     pub closed: Option<ConnectionError>,
-    /// A task was woken to go on after the handshake, or to read or accept something, since [`State::tell`] was last called.
+    /// Whether a task was woken since the last call of [`State::tell`] because the handshake is
+    /// complete or because there is something to read or accept.
     told: bool,
-    /// Number of times the active path has changed.
+    /// Number of times that the active path has changed.
     pub moves: u64,
-    /// Number of paths that were opened so far, and of those that were closed.
+    /// Number of paths that were opened plus number of paths that were closed, so far.
     pub path_changes: u64,
-    /// Reason for which the first hook was taken off that failed.
+    /// Error of the first hook that failed and was detached.
     pub failed_hook: Option<Box<HookError>>,
-    /// Log lines that the connection's hooks may still cause.
+    /// Limit on log lines that the connection's hooks cause.
     notices: Notices,
-    /// Outcome of the data that was sent before the end of the handshake.
+    /// Outcome of the early data.
     pub early: EarlyData,
-    /// Grows when early data is rejected: streams of before are gone, and their numbers are used
-    /// again.
+    /// Incremented when early data is rejected. Earlier streams then no longer exist, and new
+    /// streams reuse their IDs.
     pub epoch: u8,
-    /// Place for the tokens that the server gives; clients only.
+    /// Stores the tokens that the server sends. `None` on servers.
     pub home: Option<Box<Home>>,
-    /// Bytes that were counted as waiting to be sent.
+    /// Number of this connection's bytes that are counted in [`SendMemory`].
     pub counted: u64,
-    /// Its place among the connections to the same address.
+    /// The connection's membership among the connections to the same address.
     pub member: Member,
-    /// Whether its messages go to the system one by one.
+    /// Decides whether messages are sent to the system one by one or in groups.
     pub grouping: Grouping,
-    /// A server's: the client gets a token when the handshake is complete.
+    /// Whether the server must still send a NEW_TOKEN frame once the handshake is complete.
     pub token_due: bool,
     pub wakers: Wakers,
-    /// Tasks that wait for the end; none: none has yet. Many may begin to and stop again, so each is forgotten when it stops.
+    /// Notifies tasks that wait for the end of the connection. `None` if no task has waited yet.
+    /// `Notify` removes a task that stops waiting, so that the list does not grow.
     over: Option<Arc<Notify>>,
     pub streams: StreamMap,
-    /// Streams of the peer's of each direction that were accepted in a row.
+    /// Number of streams that were accepted in a row, for each direction.
     accepted: [u8; 2],
 }
 
-/// The streams in the application's hands.
+/// State of the streams for which the application has a handle.
 pub(crate) type StreamMap = HashMap<StreamId, StreamState, BuildHasherDefault<StreamHasher>>;
 
-/// Spreads stream IDs: one multiplication. The peer does not choose which are open at a time, only how many up to our
-/// limit: they are numbered one after the other (RFC 9000 s.2.1), so that nobody can make them collide.
+/// Hashes stream IDs with one multiplication. The peer cannot cause collisions: streams have
+/// consecutive numbers (RFC 9000 s.2.1), and our limit on streams bounds how many are open at a
+/// time.
 #[derive(Default)]
 pub(crate) struct StreamHasher(u64);
 
 impl Hasher for StreamHasher {
     fn finish(&self) -> u64 {
-        // The map takes its buckets from the lowest bits, and these from the highest.
+        // The map selects buckets by the lowest bits, but the highest bits of the product are the
+        // best.
         self.0.swap_bytes()
     }
 
@@ -95,21 +100,21 @@ impl Hasher for StreamHasher {
     }
 
     fn write_u64(&mut self, value: u64) {
-        // 2^64 divided by the golden ratio.
+        // This is 2^64 divided by the golden ratio.
         self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
 
-/// A stream in the application's hands.
+/// The state of a stream for which the application has a handle.
 #[derive(Default)]
 pub(crate) struct StreamState {
-    /// Number of the stream's halves that the application holds: 0 to 2.
+    /// Number of the stream's halves for which the application has a handle: 0 to 2.
     pub halves: u8,
     pub reader: Option<Waker>,
     pub writer: Option<Waker>,
-    /// The peer has acknowledged all data of the stream.
+    /// Whether the peer has acknowledged all data of the stream.
     pub finished: bool,
-    /// Error code with which the peer asked to stop sending; none if it did not.
+    /// The error code of the peer's STOP_SENDING frame, or `None` if the peer sent none.
     pub stopped: Option<u64>,
 }
 
@@ -117,21 +122,22 @@ pub(crate) struct StreamState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     Connected,
-    /// The peer has opened a stream in this direction.
+    /// The peer has opened a stream of this direction.
     Accept(Direction),
-    /// The peer allows one more stream in this direction.
+    /// The peer permits one more stream of this direction.
     Open(Direction),
     Datagrams,
-    /// Room for a datagram to send.
+    /// The queue has room for a datagram to send.
     Room,
-    /// A path was opened or closed, or a datagram has come: the state of a path may be another.
+    /// A path was opened or closed, or a datagram was received. The state of a path may have
+    /// changed.
     Paths,
-    /// The last validated address of the peer may be another one.
+    /// The peer's last validated address may have changed.
     Address,
 }
 
-/// Tasks that wait for something of the connection. Mostly it is one, or none: a single list takes less than one for each
-/// thing to be waited for.
+/// Tasks that wait for events of the connection. Usually there is at most one, so that a single
+/// list takes less memory than one field for each event.
 #[derive(Default)]
 pub(crate) struct Wakers(Vec<(Wait, Waker)>);
 
@@ -139,18 +145,18 @@ impl Wakers {
     pub(crate) fn register(&mut self, wait: Wait, cx: &Context<'_>) {
         let is_it = |(own, waker): &(Wait, Waker)| *own == wait && waker.will_wake(cx.waker());
         if !self.0.iter().any(is_it) {
-            // No room for four at once, as usual.
+            // By default, a `Vec` would reserve room for four entries.
             self.0.reserve_exact(1);
             self.0.push((wait, cx.waker().clone()));
         }
     }
 
-    /// True if there was a task to wake.
+    /// Wakes the tasks that wait for an event. Returns `true` if there was one.
     pub(crate) fn wake(&mut self, wait: Wait) -> bool {
         if !self.0.iter().any(|(own, _)| *own == wait) {
             return false;
         }
-        // The list goes with them: most connections never wait again.
+        // The memory of the list is freed, because most connections never wait again.
         for (own, waker) in std::mem::take(&mut self.0) {
             if own == wait {
                 waker.wake();
@@ -161,7 +167,7 @@ impl Wakers {
         true
     }
 
-    /// Whatever it is that tasks wait for, it does not come.
+    /// Wakes all tasks, because the connection is closed and no event follows.
     fn wake_all(&mut self) {
         std::mem::take(&mut self.0).into_iter().for_each(|(_, waker)| waker.wake());
     }
@@ -220,7 +226,7 @@ impl Cell {
         self.state.is_poisoned()
     }
 
-    /// Has the task look at the connection: there may be something to send.
+    /// Schedules the connection with the socket's task, because it may have something to send.
     pub(crate) fn touch(self: &Arc<Self>, state: &mut State) {
         if !std::mem::replace(&mut state.queued, true) {
             self.socket.touch(Arc::clone(self));
@@ -237,7 +243,8 @@ impl Cell {
         // The endpoint removes a broken connection without using its inconsistent state.
         if !self.is_broken() {
             state.connection.close(now, code, reason);
-            // Those who wait hear of it now, the peer when the task comes to it.
+            // Tasks that wait are notified now. The peer is notified when the task handles the
+            // connection.
             state.take_events();
         }
         self.touch(&mut state);
@@ -245,13 +252,14 @@ impl Cell {
 }
 
 impl State {
-    /// Counts what waits to be sent now.
+    /// Updates the number of bytes that wait to be sent.
     pub(crate) fn settle(&mut self, memory: &SendMemory) {
         let waiting = self.connection.streams().buffered();
         memory.settle(&mut self.counted, waiting);
     }
 
-    /// The connection's error, if it is over; `rejected`, if a stream of this epoch is gone.
+    /// Returns the connection's error if it is closed, and `rejected` if a stream of this epoch no
+    /// longer exists.
     pub(crate) fn check<E: From<ConnectionError>>(&self, epoch: u8, rejected: E) -> Result<(), E> {
         match &self.closed {
             Some(error) => Err(error.clone().into()),
@@ -266,7 +274,7 @@ impl State {
         self.closed.is_none() && epoch == self.epoch
     }
 
-    /// RFC 9001 s.4.6.2: what was written is not to be had back from here.
+    /// RFC 9001 s.4.6.2: the application must send rejected early data again.
     fn on_early_data_rejected(&mut self) {
         self.early = EarlyData::Rejected;
         self.epoch = self.epoch.wrapping_add(1);
@@ -277,9 +285,10 @@ impl State {
         self.wakers.wake(Wait::Open(Direction::Unidirectional));
     }
 
-    /// Tells those who wait for data that it is there, or that the handshake is complete, before anything is sent, so that
-    /// what they write goes with the acknowledgements and with the last flight of the handshake. True if there is anybody
-    /// to wait for.
+    /// Wakes tasks that wait for data or for the end of the handshake. This is called before
+    /// anything is sent. The tasks' answers can then go into the same packets as the
+    /// acknowledgements or the last flight of the handshake. Returns `true` if a task was woken,
+    /// for whose answer the caller should wait.
     pub(crate) fn tell(&mut self) -> bool {
         if !self.connection.is_connected() {
             return false;
@@ -292,7 +301,7 @@ impl State {
         self.told
     }
 
-    /// Tells those who wait what happened.
+    /// Handles the connection's events: updates the state and wakes tasks.
     pub(crate) fn take_events(&mut self) {
         while let Some(event) = self.connection.poll_event() {
             match event {
@@ -381,7 +390,7 @@ impl State {
         }
     }
 
-    /// It is over: nobody waits any longer.
+    /// Marks the connection as closed, and wakes all tasks that wait.
     pub(crate) fn on_closed(&mut self, error: ConnectionError) {
         self.closed.get_or_insert(error);
         self.notices.finish();
@@ -394,7 +403,7 @@ impl State {
         }
     }
 
-    /// For those who wait for the end.
+    /// Returns the `Notify` that is notified when the connection is closed.
     pub(crate) fn over(&mut self) -> Arc<Notify> {
         Arc::clone(self.over.get_or_insert_default())
     }
@@ -410,7 +419,7 @@ impl State {
         Poll::Pending
     }
 
-    /// The peer's last validated address, once it is not `seen`.
+    /// Waits until the peer's last validated address is not `seen`, and returns the address.
     pub(crate) fn poll_validated(
         &mut self,
         seen: Option<SocketAddr>,
@@ -428,7 +437,7 @@ impl State {
         }
     }
 
-    /// A stream of the peer's.
+    /// Waits for the next stream of the peer.
     pub(crate) fn poll_accept(
         &mut self,
         direction: Direction,
@@ -467,7 +476,8 @@ impl State {
         Poll::Pending
     }
 
-    /// A datagram of the peer's; those that came before the end are given after it, too.
+    /// Waits for the next datagram of the peer. Datagrams that arrived before the connection was
+    /// closed can still be read afterwards.
     pub(crate) fn poll_datagram(
         &mut self,
         cx: &Context<'_>,
@@ -482,7 +492,7 @@ impl State {
         Poll::Pending
     }
 
-    /// Sends a datagram when there is room for it.
+    /// Waits until there is room for a datagram, and queues it.
     pub(crate) fn poll_send_datagram(
         &mut self,
         cx: &Context<'_>,
@@ -497,7 +507,7 @@ impl State {
         }
     }
 
-    /// The application lets go of half a stream.
+    /// Records that the application has dropped one half of a stream.
     pub(crate) fn drop_half(&mut self, id: StreamId, epoch: u8) {
         if epoch != self.epoch {
             return;

@@ -1,16 +1,16 @@
-//! The system's clocks.
+//! The system's clock.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use equic_transport::token::WallClock;
 
-/// The system's time of day, for a [`TokenKey`](crate::TokenKey) that servers share or keep over a
-/// restart: tokens expire by it.
+/// Returns the system's time of day, for a [`TokenKey`](crate::TokenKey) that servers share or keep
+/// across a restart. It determines when tokens expire.
 ///
-/// If the system's clock is set back, endpoints that run go on as if it had not been, until they
-/// end. It should be synchronised before a server starts.
+/// If the system's clock is set back, running endpoints ignore the step until they end. Synchronise
+/// the clock before you start a server.
 pub fn system_clock() -> WallClock {
-    // Timestamps are from the start of an endpoint. A datagram's may be some milliseconds old,
-    // which makes a token expire that much sooner.
+    // Timestamps count from the start of an endpoint. The timestamp of a datagram may be some
+    // milliseconds old. A token then expires that much earlier.
     WallClock::new(|_| SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO))
 }

@@ -14,14 +14,14 @@ use crate::event::Subscriber;
 use crate::log::{PacketTrace, QlogFolder};
 use crate::{CachingVerifier, NewConnection, SendMemory, TransportConfig};
 
-/// Looks at new connections before their first packet.
+/// Called with each new connection before its first packet.
 pub(crate) type Prepare = Arc<dyn Fn(&mut NewConnection<'_>) + Send + Sync>;
 
-/// Reason that no configuration could be made.
+/// The error returned when a configuration cannot be made.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// There is no cryptography to use.
+    /// No crypto provider is available.
     #[error(
         "no crypto provider: build equic-quic with its feature `aws-lc-rs` or `ring`, or install one \
          with rustls's CryptoProvider::install_default"
@@ -30,20 +30,20 @@ pub enum ConfigError {
     /// The crypto provider has no cipher suite for Initial packets (RFC 9001 s.5.2).
     #[error("the crypto provider cannot protect QUIC packets: {0}")]
     Provider(String),
-    /// A server has no certificate to show.
+    /// The certificate chain of the server is empty.
     #[error(
         "the certificate chain is empty: pass the server's certificate, followed by the certificates of its issuers"
     )]
     NoCertificate,
-    /// TLS refuses the certificate, its key or the crypto provider.
+    /// TLS rejected the certificate, its private key or the crypto provider.
     #[error(transparent)]
     Tls(#[from] rustls::Error),
-    /// The crypto provider does not know X25519MLKEM768.
+    /// The crypto provider does not support X25519MLKEM768.
     #[error(
         "the crypto provider has no post-quantum key exchange: build equic-quic with its feature `aws-lc-rs`"
     )]
     NoPostQuantum,
-    /// The system has no root certificate that can be used.
+    /// The system has no usable root certificate.
     #[error("the system has no root certificates: install the package ca-certificates")]
     NoRoots,
 }
@@ -54,11 +54,12 @@ impl From<ConfigError> for std::io::Error {
     }
 }
 
-/// The crypto provider of configurations that are not given one: the one that the program installed
-/// ([`CryptoProvider::install_default`]), or else that of this crate's features, AWS-LC before ring.
+/// Returns the crypto provider for configurations that name none. This is the provider that the
+/// program installed with [`CryptoProvider::install_default`]. Otherwise it is the provider of this
+/// crate's features: AWS-LC if both are enabled, else ring.
 ///
 /// # Errors
-/// [`ConfigError::NoProvider`].
+/// Returns [`ConfigError::NoProvider`] if neither feature is enabled and no provider is installed.
 pub fn default_provider() -> Result<Arc<CryptoProvider>, ConfigError> {
     CryptoProvider::get_default().cloned().or_else(built_in).ok_or(ConfigError::NoProvider)
 }
@@ -78,14 +79,16 @@ fn built_in() -> Option<Arc<CryptoProvider>> {
     None
 }
 
-/// A crypto provider that prefers post-quantum key exchange, X25519MLKEM768, to those without: for clients. Servers take it
-/// as it is from whoever prefers it.
+/// Returns a copy of a crypto provider that offers the post-quantum key exchange X25519MLKEM768
+/// first. It is for clients. A server needs no change: it accepts X25519MLKEM768 from a client that
+/// prefers it.
 ///
-/// A client's first flight takes two datagrams instead of one with it. The server's answer comes in one flight as before, of
-/// servers too that know only X25519: a key share of it goes along, in both.
+/// With X25519MLKEM768, a client's first flight takes two datagrams instead of one. The handshake
+/// takes no additional round trip, even if the server supports only X25519, because the client also
+/// sends a key share for X25519.
 ///
 /// # Errors
-/// [`ConfigError::NoPostQuantum`].
+/// Returns [`ConfigError::NoPostQuantum`] if the provider does not support X25519MLKEM768.
 pub fn prefer_post_quantum(provider: &CryptoProvider) -> Result<CryptoProvider, ConfigError> {
     let mut provider = provider.clone();
     let groups = &mut provider.kx_groups;
@@ -94,7 +97,7 @@ pub fn prefer_post_quantum(provider: &CryptoProvider) -> Result<CryptoProvider, 
     Ok(provider)
 }
 
-/// One after the other.
+/// Returns a function that calls `before`, if there is one, and then `prepare`.
 fn also(
     before: Option<Prepare>,
     prepare: impl Fn(&mut NewConnection<'_>) + Send + Sync + 'static,
@@ -112,31 +115,33 @@ fn owned(protocols: &[&[u8]]) -> Vec<Vec<u8>> {
     protocols.iter().map(|protocol| protocol.to_vec()).collect()
 }
 
-/// A client's side of connections: TLS, transport, hooks.
+/// The configuration of client connections: TLS, transport, hooks.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ClientConfig {
-    /// TLS: roots, ALPN, certificates; its crypto provider is the connection's.
+    /// The TLS configuration: roots, ALPN, certificates. The connection uses its crypto provider.
     ///
-    /// With `enable_early_data`, a connection that resumes a session can send before the handshake is
-    /// complete (0-RTT): see [`Connecting::into_0rtt`](crate::Connecting::into_0rtt).
+    /// With `enable_early_data`, a connection that resumes a session can send before the handshake
+    /// is complete (0-RTT): see [`Connecting::into_0rtt`](crate::Connecting::into_0rtt).
     pub tls: Arc<rustls::ClientConfig>,
-    /// Limits, timeouts, congestion control.
+    /// Limits, timeouts and congestion control.
     pub transport: Arc<TransportConfig>,
     pub(crate) prepare: Option<Prepare>,
 }
 
 impl ClientConfig {
-    /// With a TLS configuration, which has to be for TLS 1.3.
+    /// Creates a configuration from a TLS configuration, which must support TLS 1.3.
     pub fn new(tls: impl Into<Arc<rustls::ClientConfig>>) -> ClientConfig {
         ClientConfig { tls: tls.into(), transport: Arc::default(), prepare: None }
     }
 
-    /// Believes servers with a certificate of one of these roots, and remembers valid chains for five minutes
-    /// ([`CachingVerifier`]). Without ALPN: see [`ClientConfig::with_alpn`].
+    /// Creates a configuration that trusts these root certificates. It remembers valid certificate
+    /// chains for five minutes ([`CachingVerifier`]). It offers no application protocol: see
+    /// [`ClientConfig::with_alpn`].
     ///
     /// # Errors
-    /// [`ConfigError::NoProvider`], or rustls does not take the provider.
+    /// Returns [`ConfigError::NoProvider`] if there is no crypto provider, and [`ConfigError::Tls`]
+    /// if rustls rejects the provider.
     pub fn with_root_certificates(
         roots: impl Into<Arc<RootCertStore>>,
     ) -> Result<ClientConfig, ConfigError> {
@@ -148,21 +153,22 @@ impl ClientConfig {
             Ok(verifier) => tls
                 .dangerous()
                 .with_custom_certificate_verifier(Arc::new(CachingVerifier::new(verifier))),
-            // No roots: rustls takes them here, and then believes no server.
+            // The verifier cannot be built without roots. This configuration then trusts no server.
             Err(_) => tls.with_root_certificates(roots),
         };
         Ok(ClientConfig::new(tls.with_no_client_auth()))
     }
 
-    /// Believes servers with a certificate of a root that the system trusts. Without ALPN: see
-    /// [`ClientConfig::with_alpn`].
+    /// Creates a configuration that trusts the system's root certificates. It offers no application
+    /// protocol: see [`ClientConfig::with_alpn`].
     ///
     /// # Errors
-    /// [`ConfigError::NoRoots`], and as [`ClientConfig::with_root_certificates`].
+    /// Returns [`ConfigError::NoRoots`] if the system has no usable root certificate, and the
+    /// errors of [`ClientConfig::with_root_certificates`].
     #[cfg(feature = "platform-roots")]
     pub fn with_platform_roots() -> Result<ClientConfig, ConfigError> {
         let mut roots = RootCertStore::empty();
-        // Systems carry a few that no library can parse.
+        // Many systems have some root certificates that no library can parse.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if roots.is_empty() {
             return Err(ConfigError::NoRoots);
@@ -170,14 +176,15 @@ impl ClientConfig {
         ClientConfig::with_root_certificates(roots)
     }
 
-    /// Offers these application protocols, best first (ALPN, RFC 7301).
+    /// Sets the application protocols that the client offers, in order of preference (ALPN, RFC
+    /// 7301).
     #[must_use]
     pub fn with_alpn(mut self, protocols: &[&[u8]]) -> ClientConfig {
         Arc::make_mut(&mut self.tls).alpn_protocols = owned(protocols);
         self
     }
 
-    /// With another transport configuration. Connecting or accepting fails if a setting is out of range
+    /// Sets the transport configuration. Connecting fails if a setting is out of range
     /// (`TransportConfig::validate`).
     #[must_use]
     pub fn with_transport(mut self, transport: impl Into<Arc<TransportConfig>>) -> ClientConfig {
@@ -185,8 +192,9 @@ impl ClientConfig {
         self
     }
 
-    /// Has `prepare` called for each new connection before its first packet, to attach hooks to it, after
-    /// those that were given before. It is called while the endpoint is locked: it must not wait, nor use the endpoint.
+    /// Adds a function that is called with each new connection before its first packet, for example
+    /// to attach hooks. Functions are called in the order in which they were added. The endpoint is
+    /// locked during the call, so the function must not block or use the endpoint.
     #[must_use]
     pub fn with_hooks(
         mut self,
@@ -202,26 +210,27 @@ impl ClientConfig {
     }
 }
 
-/// A server's side of connections: TLS, transport, hooks.
+/// The configuration of server connections: TLS, transport, hooks.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ServerConfig {
-    /// TLS: certificate, ALPN; its crypto provider is the connection's.
+    /// The TLS configuration: certificate, ALPN. The connection uses its crypto provider.
     ///
-    /// With a `max_early_data_size` of `u32::MAX` (and no `ticketer`) clients may send before the
-    /// handshake is complete (0-RTT): what is read while
-    /// [`Connection::is_early`](crate::Connection::is_early) says so may be a repetition, and must be such
-    /// that it does no harm.
+    /// With a `max_early_data_size` of `u32::MAX` and no `ticketer`, clients may send before the
+    /// handshake is complete (0-RTT). While [`Connection::is_early`](crate::Connection::is_early)
+    /// returns `true`, received data may be a replay. The application must then process only
+    /// requests that are safe to repeat.
     pub tls: Arc<rustls::ServerConfig>,
-    /// Limits, timeouts, congestion control.
+    /// Limits, timeouts and congestion control.
     pub transport: Arc<TransportConfig>,
-    /// Addresses that clients are asked to go on with (RFC 9000 s.9.6).
+    /// Preferred addresses of the server, to which clients migrate after the handshake (RFC 9000
+    /// s.9.6). Default: `None`.
     pub preferred_addresses: Option<PreferredAddresses>,
     pub(crate) prepare: Option<Prepare>,
 }
 
 impl ServerConfig {
-    /// With a TLS configuration, which has to be for TLS 1.3.
+    /// Creates a configuration from a TLS configuration, which must support TLS 1.3.
     pub fn new(tls: impl Into<Arc<rustls::ServerConfig>>) -> ServerConfig {
         ServerConfig {
             tls: tls.into(),
@@ -231,11 +240,14 @@ impl ServerConfig {
         }
     }
 
-    /// Shows this certificate, with those up to its root behind it, to any client. Without ALPN: see
-    /// [`ServerConfig::with_alpn`].
+    /// Creates a configuration with one certificate, which is used for all clients. `chain` has the
+    /// server's certificate first, followed by the certificates of its issuers. The configuration
+    /// selects no application protocol: see [`ServerConfig::with_alpn`].
     ///
     /// # Errors
-    /// [`ConfigError::NoCertificate`], [`ConfigError::NoProvider`], or TLS cannot use the key or the certificate.
+    /// Returns [`ConfigError::NoCertificate`] if `chain` is empty, [`ConfigError::NoProvider`] if
+    /// there is no crypto provider, and [`ConfigError::Tls`] if TLS cannot use the key or the
+    /// certificate.
     pub fn with_single_cert(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
@@ -250,15 +262,15 @@ impl ServerConfig {
         Ok(ServerConfig::new(tls))
     }
 
-    /// Takes these application protocols, best first (ALPN, RFC 7301); clients that offer none of them are
-    /// refused.
+    /// Sets the application protocols that the server accepts, in order of preference (ALPN, RFC
+    /// 7301). The handshake fails with a client that offers none of them.
     #[must_use]
     pub fn with_alpn(mut self, protocols: &[&[u8]]) -> ServerConfig {
         Arc::make_mut(&mut self.tls).alpn_protocols = owned(protocols);
         self
     }
 
-    /// With another transport configuration. Connecting or accepting fails if a setting is out of range
+    /// Sets the transport configuration. Accepting a connection fails if a setting is out of range
     /// (`TransportConfig::validate`).
     #[must_use]
     pub fn with_transport(mut self, transport: impl Into<Arc<TransportConfig>>) -> ServerConfig {
@@ -266,7 +278,7 @@ impl ServerConfig {
         self
     }
 
-    /// As [`ClientConfig::with_hooks`].
+    /// Adds a function that is called with each new connection: see [`ClientConfig::with_hooks`].
     #[must_use]
     pub fn with_hooks(
         mut self,
@@ -284,66 +296,76 @@ impl ServerConfig {
     }
 }
 
-/// Makes the connection IDs of an endpoint whose sockets share a port. A client that moves is brought back to its
-/// connection's socket by the number in the ID.
+/// Generates the connection IDs of an endpoint whose sockets share a port. Each ID contains the
+/// number of its socket, so that packets of a client that migrates still reach that socket.
 pub trait SocketIdGenerator: Send + Sync {
-    /// The generator of the socket with this number. Its IDs have the number at
-    /// [`SocketIdGenerator::number_at`].
+    /// Returns the generator of connection IDs for the socket with this number. The IDs have the
+    /// number at the offset [`SocketIdGenerator::number_at`].
     fn of_socket(&self, number: u8) -> Arc<dyn ConnectionIdGenerator>;
 
-    /// Offset, in every ID, of the byte that is the socket's number.
+    /// Returns the offset of the byte with the socket's number. It is the same in every ID.
     fn number_at(&self) -> usize;
 
-    /// True if the number is encrypted. Then the kernel cannot choose the socket by it.
+    /// Returns `true` if the number is encrypted. The kernel then cannot choose the socket by it.
+    /// Default: `false`.
     fn is_hidden(&self) -> bool {
         false
     }
 
-    /// Returns the number of the socket that an ID names, or `None` if the ID names none. Asked
-    /// only if the number is hidden, about IDs that the socket does not know.
+    /// Returns the number of the socket that an ID names, or `None` if the ID names none. This
+    /// function is called only if the number is hidden, and only for IDs that the receiving socket
+    /// does not know.
     fn number_of(&self, id: &[u8]) -> Option<u8> {
         id.get(self.number_at()).copied()
     }
 }
 
-/// Configuration of an endpoint, given when it is made.
+/// The configuration of an endpoint.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct EndpointConfig {
-    /// Connection IDs, tokens, stateless resets, and limits on attempts. Its `ids` are replaced where
-    /// there are several sockets, and by `ids`.
+    /// Connection IDs, tokens, stateless resets, and limits on connection attempts. Its `ids` are
+    /// not used if the endpoint has several sockets or if [`EndpointConfig::ids`] is set.
     pub core: CoreConfig,
-    /// Makes the connection IDs of all sockets; none: those of `core`, or random ones that name their socket.
+    /// Generates the connection IDs of all sockets. Default: `None`, which means the generator of
+    /// `core` if there is one socket, and random IDs that name their socket if there are several.
     pub ids: Option<Arc<dyn SocketIdGenerator>>,
-    /// True if random IDs of several sockets name their socket in encrypted form; false by default.
-    /// An observer who sees a client before and after it moved can compare what is in clear (RFC
-    /// 9000 s.9.5). But the kernel cannot choose the socket by an encrypted number: datagrams of
-    /// clients that have moved are handed from one socket to another in this process.
+    /// Whether random IDs of several sockets name their socket in encrypted form. Default: `false`.
+    ///
+    /// An unencrypted number helps an observer to link a client's packets before a migration to
+    /// those after it (RFC 9000 s.9.5). But the kernel cannot choose the socket by an encrypted
+    /// number. Datagrams of clients that have migrated are then passed from one socket to another
+    /// in this process.
     pub hide_sockets: bool,
-    /// UDP generic receive offload: faster, for up to half a megabyte of buffers a socket.
+    /// Whether to use UDP generic receive offload. It is faster, but takes up to half a megabyte of
+    /// buffers for each socket. Default: `true`.
     pub receive_offload: bool,
-    /// UDP generic segmentation offload, where the kernel has it.
+    /// Whether to use UDP generic segmentation offload if the kernel supports it. Default: `true`.
     pub send_offload: bool,
-    /// Folder for a qlog file of each connection; none: no qlog files are written.
+    /// The folder for a qlog file of each connection. Default: `None`, which means that no qlog
+    /// files are written.
     #[cfg(feature = "qlog")]
     pub qlog: Option<QlogFolder>,
-    /// Output for a line about each packet; none: no lines are written.
+    /// The output for a line about each packet. Default: `None`, which means that no lines are
+    /// written.
     #[cfg(feature = "qlog")]
     pub trace: Option<PacketTrace>,
-    /// Is told what happens in all connections; none: nobody is.
+    /// Receives the events of all connections. Default: `None`.
     #[cfg(feature = "qlog")]
     pub subscriber: Option<Arc<dyn Subscriber>>,
-    /// True if a server gives each client a token, which proves that it receives at its address the
-    /// next time (RFC 9000 s.8.1.3), so that no Retry packet is needed.
+    /// Whether a server sends each client a NEW_TOKEN frame. The token validates the client's
+    /// address on its next connection, without a Retry packet (RFC 9000 s.8.1.3). Default: `true`.
     pub give_tokens: bool,
-    /// True if a client keeps the tokens of servers, for its next connection to the same server.
+    /// Whether a client stores the tokens that servers send, for its next connection to the same
+    /// server. Default: `true`.
     pub keep_tokens: bool,
-    /// True if a client's connection ends when the network says, before anything has come from the
-    /// server, that nothing listens there or that no way leads there (ICMP). Otherwise it goes on
-    /// trying: the server may be about to start.
+    /// Whether a client's connection ends if ICMP reports, before any packet of the server arrives,
+    /// that nothing listens on the port or that there is no route. If `false`, the client continues
+    /// to try, because the server may be about to start. Default: `false`.
     pub heed_unreachable: bool,
-    /// Bound on the data that waits to be sent in all connections, for applications that ask before
-    /// they make it ([`Connection::sendable`](crate::Connection::sendable)).
+    /// A limit on the data that waits to be sent in all connections. It is for applications that
+    /// call [`Connection::sendable`](crate::Connection::sendable) before they produce data.
+    /// Default: no limit.
     pub send_memory: SendMemory,
 }
 
@@ -368,10 +390,11 @@ equic_transport::setters! {
 }
 
 impl EndpointConfig {
-    /// The defaults, over a crypto provider, which protects Initial packets, tokens and stateless resets.
+    /// Creates a configuration with defaults. `provider` protects Initial packets, tokens and
+    /// stateless resets.
     ///
     /// # Errors
-    /// [`ConfigError::Provider`].
+    /// Returns [`ConfigError::Provider`] if the provider has no cipher suite for Initial packets.
     pub fn new(provider: &CryptoProvider) -> Result<EndpointConfig, ConfigError> {
         let core =
             CoreConfig::new(provider).map_err(|error| ConfigError::Provider(error.to_string()))?;
@@ -394,10 +417,11 @@ impl EndpointConfig {
         })
     }
 
-    /// The defaults, over the [default crypto provider](default_provider).
+    /// Creates a configuration with defaults and the [default crypto provider](default_provider).
     ///
     /// # Errors
-    /// [`ConfigError::NoProvider`].
+    /// Returns [`ConfigError::NoProvider`] if no crypto provider is available, and the errors of
+    /// [`EndpointConfig::new`].
     pub fn with_default_provider() -> Result<EndpointConfig, ConfigError> {
         EndpointConfig::new(&*default_provider()?)
     }

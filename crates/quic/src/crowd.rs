@@ -1,4 +1,5 @@
-//! Connections between the same two sockets, which are many: they share a window, and take turns.
+//! Crowds: many connections between the same two sockets. They share a congestion window, and take
+//! turns.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
@@ -12,64 +13,67 @@ use equic_transport::driver::{Share, SharedWindow};
 
 use crate::cell::{Cell, State};
 
-/// Connections to one address from which on they share a window. Fewer cannot overwhelm what two sockets have in common,
-/// and are as if they were alone.
+/// From this many connections to one address on, they share a window. Fewer connections cannot
+/// overwhelm the two sockets, and each keeps its own window.
 const MANY: usize = 32;
 
-/// Counters of connections by a hash of the peer's address.
+/// Number of counters. A hash of the peer's address selects the counter of a connection.
 const COUNTERS: usize = 8192;
 
-/// Connections in one counter from which on those to one address are in a crowd of their own. So ten thousand clients with
-/// an address each have no crowds, which would take a hundred bytes each; and few are outside when their crowd becomes large.
+/// From this many connections in one counter on, connections to one address form a crowd. Ten
+/// thousand clients with different addresses then have no crowds, each of which would take a
+/// hundred bytes. When a crowd becomes large, only a few earlier connections are outside of it.
 const SOME: u32 = 8;
 
-/// Turns of connections that send now and then for which those that send without a pause wait at most: thousands of small
-/// exchanges do not bring a download to a halt.
+/// Maximum number of turns of connections that send now and then, between two turns of connections
+/// that send without a pause. Thousands of small exchanges then cannot stop a download.
 const PASSED: u8 = 8;
 
-/// A connection among those to the same address.
+/// The membership of a connection among those to the same address.
 #[derive(Default)]
 pub(crate) struct Member {
-    /// Number of its counter in [`Crowds::counters`], from 1 on; none: it is not counted. A connection that moves stays in it.
+    /// Index of the connection's counter in [`Crowds::counters`], plus 1. `None` if the connection
+    /// is not counted. A connection that migrates keeps its counter.
     counter: Option<NonZeroU16>,
-    /// Number of its crowd in [`Crowds::crowds`], from 1 on; none: it is in no crowd yet.
+    /// Index of the connection's crowd in [`Crowds::crowds`], plus 1. `None` if it is in no crowd.
     crowd: Option<NonZeroU32>,
     share: Share,
-    /// True if it is in the list of connections that wait for their turn.
+    /// Whether the connection is in the list of those that wait for their turn.
     pub waits: bool,
-    /// True if it had data left to send after its last turn.
+    /// Whether the connection still had data to send after its last turn.
     bulk: bool,
 }
 
-/// Connections of a socket, by the address of their peer.
+/// The connections of a socket, grouped by the address of their peer.
 #[derive(Default)]
 pub(crate) struct Crowds {
     hasher: RandomState,
-    /// Empty: there was no connection yet.
+    /// Number of connections for each hash. Empty before the first connection.
     counters: Vec<u32>,
     numbers: HashMap<SocketAddr, NonZeroU32>,
     crowds: Vec<Crowd>,
     unused: Vec<NonZeroU32>,
-    /// Numbers of crowds in which connections wait for their turn.
+    /// Numbers of the crowds in which connections wait for their turn.
     waiting: Vec<NonZeroU32>,
 }
 
-/// Connections to one address.
+/// The connections to one address.
 struct Crowd {
     address: SocketAddr,
     members: usize,
-    /// Window and waiting list; none: there were never [`MANY`] connections.
+    /// Window and waiting lists. `None` if the crowd never had [`MANY`] connections.
     shared: Option<Box<Shared>>,
 }
 
 struct Shared {
     window: SharedWindow,
-    /// Connections that have data to send and no room for it, in the order in which they asked: those for which their last turn
-    /// was too short.
+    /// Connections that wait because their last turn was too short for their data, in the order of
+    /// their requests.
     bulk: VecDeque<Arc<Cell>>,
-    /// The others. Their turn comes before, so that a small answer does not wait for all who send without a pause.
+    /// The other connections that wait. Their turn comes first, so that a small answer does not
+    /// wait for all connections that send without a pause.
     fresh: VecDeque<Arc<Cell>>,
-    /// Turns of fresh ones since the last of another.
+    /// Number of turns of `fresh` connections since the last turn of a `bulk` connection.
     passed: u8,
 }
 
@@ -79,12 +83,12 @@ impl Shared {
         Shared { window: SharedWindow::new(datagram), bulk, fresh, passed: 0 }
     }
 
-    /// True if a connection waits for its turn.
+    /// Returns `true` if a connection waits for its turn.
     fn is_waited_for(&self) -> bool {
         !(self.bulk.is_empty() && self.fresh.is_empty())
     }
 
-    /// Takes out the connection whose turn is next.
+    /// Removes and returns the connection that has the next turn.
     fn next(&mut self) -> Option<Arc<Cell>> {
         let passes = self.bulk.is_empty() || self.passed < PASSED;
         if passes && let Some(cell) = self.fresh.pop_front() {
@@ -99,23 +103,24 @@ impl Shared {
 /// Whether a connection of a crowd may send.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// The connection shares no window.
+    /// The connection does not share a window.
     Alone,
-    /// The connection shares a window, and it is its turn to send so many bytes.
+    /// The connection shares a window, and may now send this number of bytes.
     Now(usize),
-    /// The connection shares a window, and other connections are before it.
+    /// The connection shares a window, and other connections send first.
     Later,
 }
 
-/// True if the peer has proved that it receives where the connection sends to. Who only claims another host's address shares
-/// no window with that host's connections, and takes no turns of theirs.
+/// Returns `true` if the current remote address is validated. A peer that forges the address of
+/// another host therefore does not share a window with that host's connections, and takes none of
+/// their turns.
 fn is_validated(state: &State) -> bool {
     state.connection.validated_address() == Some(state.connection.remote_address())
 }
 
 impl Crowds {
-    /// Counts the bytes that a connection has in flight and says whether it may send. `first`: it comes from the front of
-    /// the waiting list.
+    /// Counts the bytes that a connection has in flight, and returns whether it may send. `first`
+    /// is true if the connection comes from the front of the waiting list.
     pub(crate) fn begin(&mut self, state: &mut State, now: Timestamp, first: bool) -> Turn {
         let number = match state.member.crowd {
             Some(number) => number,
@@ -143,7 +148,8 @@ impl Crowds {
         }
     }
 
-    /// Ends what [`Crowds::begin`] began with this result. `more`: the connection has more to send, and waits for its next turn.
+    /// Completes the turn that [`Crowds::begin`] returned. `more` is true if the connection has
+    /// more to send and waits for its next turn.
     pub(crate) fn end(
         &mut self,
         cell: &Arc<Cell>,
@@ -168,7 +174,7 @@ impl Crowds {
         }
     }
 
-    /// True if a connection waits and its crowd's window has room.
+    /// Returns `true` if a connection waits and its crowd's window has room.
     pub(crate) fn may_go(&self) -> bool {
         let mut waiting = self.waiting.iter();
         waiting.any(|number| {
@@ -177,7 +183,7 @@ impl Crowds {
         })
     }
 
-    /// Takes out the next connection that waits in a crowd whose window has room.
+    /// Removes and returns the next waiting connection of a crowd whose window has room.
     pub(crate) fn next(&mut self, now: Timestamp) -> Option<Arc<Cell>> {
         for at in 0..self.waiting.len() {
             let number = self.waiting[at];
@@ -208,13 +214,14 @@ impl Crowds {
         }
     }
 
-    /// True if there are other connections to the same address, as far as the counters can tell.
+    /// Returns `true` if there are probably other connections to the same address. Different
+    /// addresses can have the same counter.
     fn is_crowded(&self, member: &Member) -> bool {
         let counter = member.counter.and_then(|counter| self.counters.get(at(counter)));
         counter.is_some_and(|count| *count >= SOME)
     }
 
-    /// Adds a connection to the crowd of its peer's address; returns the crowd's number.
+    /// Adds a connection to the crowd of its peer's address, and returns the crowd's number.
     fn join(&mut self, state: &mut State) -> NonZeroU32 {
         let address = state.connection.remote_address();
         let number = *self.numbers.entry(address).or_insert_with(|| {
@@ -232,7 +239,7 @@ impl Crowds {
         number
     }
 
-    /// A connection is over.
+    /// Removes a connection that is closed.
     pub(crate) fn leave(&mut self, state: &mut State) {
         if let Some(counter) = state.member.counter.take() {
             self.counters[at(counter)] -= 1;
@@ -240,7 +247,7 @@ impl Crowds {
         self.leave_crowd(state);
     }
 
-    /// Takes a connection that is over or has moved out of its crowd.
+    /// Removes a connection that is closed or has migrated from its crowd.
     fn leave_crowd(&mut self, state: &mut State) {
         let Some(number) = state.member.crowd.take() else { return };
         state.connection.driver().send_alone();
@@ -256,18 +263,18 @@ impl Crowds {
             self.unused.push(number);
         }
         if self.numbers.is_empty() {
-            // Nothing names a crowd any more: the memory of as many as there were at once goes back.
+            // No connection refers to a crowd now, so the memory is freed.
             (self.numbers, self.crowds, self.unused) = Default::default();
         }
     }
 
-    /// Number of crowds.
+    /// Returns the number of crowds.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         self.numbers.len()
     }
 
-    /// True if no connection is counted, and nothing is kept for any.
+    /// Returns `true` if no connection is counted and no memory is allocated for crowds.
     #[cfg(test)]
     pub(crate) fn are_empty(&self) -> bool {
         self.counters.iter().all(|count| *count == 0) && self.crowds.capacity() == 0

@@ -1,4 +1,4 @@
-//! The task of a socket: receives, times and sends for all its connections.
+//! The task of a socket. It receives, handles timers and sends, for all connections of the socket.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -22,66 +22,72 @@ use crate::socket::{Inner, Passed, Socket};
 use crate::udp::{Buffers, Message, Udp};
 use crate::unreachable::IcmpErrors;
 
-/// Rounds of receiving, timing and sending before other tasks have their turn.
+/// Number of rounds (receive, timers, send) before the task yields to other tasks.
 const ROUNDS: usize = 16;
 
-/// Bytes that are received before other tasks have their turn, among them whoever reads them: what waits
-/// for them stays in the CPU's cache, and the memory it is in goes round.
+/// Number of bytes to receive before the task yields to other tasks, such as those that read the
+/// data. The unread data then stays in the CPU's cache, and its memory is reused soon.
 const RECEIVED: usize = 256 << 10;
 
-/// Times that the buffers are filled with small messages before anything is sent.
+/// Maximum number of times that the buffers are filled with small messages before anything is sent.
 const SMALL_BATCHES: usize = 8;
 
-/// Bytes of a small message: an acknowledgement has some forty.
+/// Maximum size in bytes of a small message. An acknowledgement has about 40 bytes.
 const SMALL: usize = 200;
 
-/// Messages of one connection before others of the socket have their turn.
+/// Maximum number of messages to send for one connection before the next connection gets its turn.
 const TURNS: usize = 32;
 
-/// Bytes of one connection before others have theirs, and before what has come is received: a request that comes beside
-/// a bulk download waits as long as these take to make, a tenth of a millisecond.
+/// Number of bytes to send for one connection before the next connection gets its turn, and before
+/// the task receives again. A request that arrives during a bulk download waits while these bytes
+/// are made: about 0.1 ms.
 const SENT: usize = 256 << 10;
 
-/// As [`SENT`], of a connection whose application was told of something a short while ago: more may come. Fewer would be
-/// better for what comes, and is worse for the download: each time the system is asked for what may not be there.
+/// Replaces [`SENT`] for a connection whose application was recently notified of data, because more
+/// data may arrive soon. A lower value would reduce the latency of that data. But it would slow the
+/// download, because each check for datagrams is a system call.
 const SENT_BESIDE: usize = 128 << 10;
 
-/// Connections that are sent for in a round.
+/// Maximum number of connections to send for in one round.
 const CONNECTIONS: usize = 256;
 
-/// Turns that other tasks have between what applications are told of and sending, so that answers go with the
-/// acknowledgements: one for whoever reads a stream, one for whom that one tells (HTTP/3's requests).
+/// Number of turns that other tasks get between the notification of applications and sending. Their
+/// answers then go into the same packets as the acknowledgements. The first turn is for the task
+/// that reads a stream. The second is for the task that it notifies in turn, as with HTTP/3
+/// requests.
 const TURNS_TO_ANSWER: u8 = 2;
 
 pub(crate) struct Driver {
     pub(crate) socket: Arc<Socket>,
-    /// All of the endpoint, this one among them; which one a connection ID belongs to is one of
-    /// its bytes (`Shared::ids`). Alone: empty.
+    /// All sockets of the endpoint, including this one, or empty if there is only one. One byte of
+    /// a connection ID is the index of its socket (`Shared::ids`).
     siblings: Vec<Arc<Socket>>,
     index: usize,
     buffers: Buffers,
     pub(crate) batch: Batch,
-    /// Connections to look at.
+    /// Connections to handle.
     work: VecDeque<Arc<Cell>>,
     response: Vec<u8>,
     sleep: Pin<Box<Sleep>>,
     armed: Option<Timestamp>,
-    /// Turns that other tasks are still to have before this one sends.
+    /// Number of turns that other tasks still get before this task sends.
     turns: u8,
-    /// Bytes sent after which the system is asked for datagrams, [`SENT`] or [`SENT_BESIDE`]: by the connection that sent last.
+    /// Number of bytes after which the task checks for datagrams: [`SENT`] or [`SENT_BESIDE`],
+    /// depending on the connection that sent last.
     look: usize,
-    /// The system is asked for datagrams in this round, whatever the runtime knows: much was sent meanwhile.
+    /// Whether this round calls the system to receive even if the runtime reports no datagrams.
+    /// This is set after much was sent.
     asks: bool,
-    /// An application was told of data that came in this round.
+    /// Whether an application was notified of data that arrived in this round.
     told: bool,
-    /// None where connection IDs are never out of date.
+    /// Replaces outdated connection IDs. `None` if connection IDs never become outdated.
     renewal: Option<Renewal>,
-    /// Waits for ICMP errors, while any are wanted.
+    /// Waits for ICMP errors. `None` if none are needed.
     pub(crate) errors: Option<IcmpErrors>,
 }
 
 impl Driver {
-    /// Must be called inside a tokio runtime.
+    /// Creates the task. Must be called inside a tokio runtime.
     pub(crate) fn new(socket: Arc<Socket>, siblings: Vec<Arc<Socket>>, index: usize) -> Driver {
         let (buffers, renewal) = {
             let inner = socket.lock();
@@ -106,9 +112,12 @@ impl Driver {
         }
     }
 
-    /// Receives what waits, some of it if it is much; returns the number of bytes, none if nothing was waiting. As many small
-    /// messages as there are buffers are likely not all that wait: acknowledgements of many connections, a message each, fill the
-    /// socket's buffer if less is received of them than what they acknowledge is sent.
+    /// Receives datagrams, up to a limit. Returns the number of bytes, or `None` if nothing was
+    /// waiting.
+    ///
+    /// If small messages fill all buffers, more are probably waiting, and they are received at
+    /// once. Otherwise acknowledgements of many connections could fill the socket's receive buffer:
+    /// the task would receive fewer of them than the sent data causes.
     fn receive(
         &mut self,
         cx: &mut Context<'_>,
@@ -126,7 +135,8 @@ impl Driver {
         Ok(all)
     }
 
-    /// Receives into the buffers; returns the number of messages and their bytes, none if nothing was waiting.
+    /// Receives once into the buffers. Returns the number of messages and of bytes, or `None` if
+    /// nothing was waiting.
     fn receive_batch(
         &mut self,
         cx: &mut Context<'_>,
@@ -137,7 +147,7 @@ impl Driver {
             Poll::Ready(Ok(count)) => count,
             Poll::Pending => return Ok(None),
             Poll::Ready(Err(error)) if is_fatal(&error) => return Err(error),
-            // What an earlier datagram met: ICMP errors are for QUIC's timers to judge.
+            // The error is about an earlier datagram. QUIC's timers handle ICMP errors.
             Poll::Ready(Err(_)) => return Ok(Some((0, 0))),
         };
         let mut bytes = 0;
@@ -152,19 +162,19 @@ impl Driver {
         Ok(Some((count, bytes)))
     }
 
-    /// As [`Driver::receive`], of the socket that was there before.
+    /// Receives from the socket that was replaced: see [`Driver::receive`].
     fn receive_late(&mut self, cx: &mut Context<'_>, inner: &mut Inner) -> Option<usize> {
         inner.before.take_if(|(_, until)| *until <= self.socket.now());
         let (udp, _) = inner.before.clone()?;
-        // What is wrong with it is nobody's concern any more.
+        // Errors of the replaced socket are ignored, and the socket is closed.
         self.receive(cx, &udp, inner).unwrap_or_else(|_| {
             inner.before = None;
             None
         })
     }
 
-    /// As [`Driver::receive`], of the sockets of further addresses; one that fails is closed, and the paths that lead
-    /// there end by QUIC's timers.
+    /// Receives from the sockets of further addresses: see [`Driver::receive`]. A socket that fails
+    /// is closed. Paths that use it end when QUIC's timers expire.
     fn receive_others(
         &mut self,
         cx: &mut Context<'_>,
@@ -190,12 +200,13 @@ impl Driver {
         let route = Route { socket: &self.socket, siblings: &[], index: self.index, udp, now };
         for Passed { arrival, mut bytes } in passed {
             let one = (&mut bytes[..], usize::MAX);
-            // Its application is not waited for: what is passed on is not much.
+            // The result is ignored, because few datagrams are passed on: the task does not wait
+            // for the application's answer.
             route.take(inner, &arrival, one, &mut self.response, &mut self.work);
         }
     }
 
-    /// Connections whose time has come.
+    /// Handles the timers that have expired.
     fn time(&mut self, inner: &mut Inner) {
         let now = self.socket.now();
         while let Some((at, handle)) = inner.timers.first().copied()
@@ -217,9 +228,10 @@ impl Driver {
         }
     }
 
-    /// Looks at the connections that were touched, and has those that wait for their turn send; false: the socket takes no more
-    /// now. Both end when [`SENT`] bytes have been sent: acknowledgements that come meanwhile, of which ten thousand fill a
-    /// socket's buffer, are received then.
+    /// Sends for the connections in the work list, and then for connections that wait for their
+    /// turn. Returns `false` if the socket is blocked. Each of the two phases ends when [`SENT`]
+    /// bytes were sent. The task then receives the acknowledgements that have arrived, of which ten
+    /// thousand fill a socket's receive buffer.
     fn work(&mut self, outlets: Outlets<'_>, inner: &mut Inner) -> bool {
         if self.batch.flush(outlets).is_err() {
             return false;
@@ -248,8 +260,8 @@ impl Driver {
         true
     }
 
-    /// Sends what a connection has to send. `first`: it comes from the front of its crowd's waiting list. False: the socket
-    /// takes no more now.
+    /// Handles one connection, and sends its data. `first` is true if the connection comes from the
+    /// front of its crowd's waiting list. Returns `false` if the socket is blocked.
     fn look_at(
         &mut self,
         cell: Arc<Cell>,
@@ -288,13 +300,13 @@ impl Driver {
     ) -> Sent {
         let now = self.socket.now();
         let mut state = cell.lock();
-        // One that is waited for in the list of those to look at stays there.
+        // A connection from the waiting list may still be in the work list, where it stays.
         state.queued &= first;
         let handle = state.handle;
         if state.removed {
             return Sent::All;
         }
-        // For the address that the client has proved: the one that is sent to may be forged by now.
+        // The token is for the validated address. The current remote address may be forged.
         if state.token_due
             && state.connection.is_connected()
             && let Some(address) = state.connection.validated_address()
@@ -302,7 +314,7 @@ impl Driver {
             state.token_due = false;
             let (client, version) = (address.ip(), state.connection.version());
             if let Some(token) = inner.endpoint.new_token(now, client, version) {
-                // The only one; a token that is too long goes nowhere.
+                // This is the connection's only token. If it is too long, it is not sent.
                 state.connection.send_token(token);
             }
         }
@@ -350,7 +362,7 @@ impl Driver {
         Sent::All
     }
 
-    /// Waits for the next timer; true if it has come already.
+    /// Arms the sleep for the next timer. Returns `true` if that timer has already expired.
     fn arm(&mut self, cx: &mut Context<'_>, inner: &Inner) -> bool {
         let Some((next, _)) = inner.timers.first().copied() else {
             self.armed = None;
@@ -369,15 +381,16 @@ impl Driver {
     }
 }
 
-/// Returns true if the socket itself is unusable. Every other error passes: an ICMP message becomes one of
-/// many (Linux, `icmp_err_convert` and `icmpv6_err_convert`), and anyone can send ICMP messages.
+/// Returns `true` if the socket itself is unusable. All other errors are temporary: an ICMP message
+/// can cause many of them (Linux, `icmp_err_convert` and `icmpv6_err_convert`), and anyone can send
+/// ICMP messages.
 fn is_fatal(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw);
     matches!(errno, None | Some(Errno::EBADF | Errno::ENOTSOCK | Errno::EFAULT | Errno::EINVAL))
 }
 
 impl Future for Driver {
-    /// Error that made the socket fail; none if the application has let go of it.
+    /// The error that made the socket fail, or `None` if the application has dropped the endpoint.
     type Output = Option<io::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Error>> {
@@ -396,7 +409,8 @@ impl Future for Driver {
             }
             let (udp, others) = (Arc::clone(&inner.udp), Arc::clone(&inner.others));
             let outlets = Outlets { first: &udp, others: &others };
-            // What came before the turns of others is worked at before more is received.
+            // After other tasks had their turns, the connections are handled before more is
+            // received.
             let has_waited = std::mem::take(&mut this.turns) > 0;
             let received = if has_waited {
                 true
@@ -435,7 +449,7 @@ impl Future for Driver {
                 match this.batch.outlet(outlets).poll_send_ready(cx) {
                     Poll::Ready(Ok(())) => continue,
                     Poll::Ready(Err(error)) => return Poll::Ready(Some(error)),
-                    // Received is still what comes, lest it pile up.
+                    // The task continues to receive, so that the receive buffer does not fill up.
                     Poll::Pending if received => continue,
                     Poll::Pending => {}
                 }

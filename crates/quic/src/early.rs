@@ -1,36 +1,36 @@
-//! 0-RTT: sending, and reading, before the handshake is complete (RFC 9001 s.4.6).
+//! 0-RTT: sends and receives data before the handshake is complete (RFC 9001 s.4.6).
 
 use std::future::poll_fn;
 
 use crate::connection::{Connecting, Connection};
 use crate::error::ConnectionError;
 
-/// Outcome of the data that was sent before the end of the handshake (early data, 0-RTT).
+/// The outcome of the early data (0-RTT), which is sent before the handshake is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EarlyData {
-    /// There was no early data to decide on.
+    /// The client sent no early data, or its outcome is not known yet.
     None,
-    /// The server took the early data.
+    /// The server accepted the early data.
     Accepted,
-    /// The server did not: streams of before are gone ([`crate::ReadError::EarlyDataRejected`]), and
-    /// what was asked for is to be asked again.
+    /// The server rejected the early data. Streams that were opened before no longer exist
+    /// ([`crate::ReadError::EarlyDataRejected`]). The application must repeat its requests.
     Rejected,
 }
 
 impl Connecting {
-    /// The connection before its handshake is complete.
+    /// Returns the connection before its handshake is complete.
     ///
-    /// A client gets it if it has a session of that server to resume, both have 0-RTT on (see
-    /// [`crate::ClientConfig`]), and nothing was answered yet; else it gets back what it had. What it
-    /// sends now an attacker can record and have the server receive once more: only requests that may
-    /// be carried out twice are to be sent (RFC 9001 s.9.2), and nobody else can be certain of it
-    /// before [`Connection::handshake`] says [`EarlyData::Accepted`].
+    /// A client gets the connection if it can resume a session of that server, both ends have 0-RTT
+    /// enabled (see [`crate::ClientConfig`]), and the server has not answered yet. An attacker can
+    /// record and replay everything that the client sends now. Send only requests that are safe to
+    /// repeat (RFC 9001 s.9.2). Early data counts as accepted only when [`Connection::handshake`]
+    /// returns [`EarlyData::Accepted`].
     ///
-    /// A server always gets it: while [`Connection::is_early`] says so, what it reads may be such a
-    /// repetition, and the client is not known to be who its certificate says.
+    /// A server always gets the connection. While [`Connection::is_early`] returns `true`, the data
+    /// that it reads may be a replay, and the client's certificate is not verified yet.
     ///
     /// # Errors
-    /// Not an error but the attempt, to be awaited: there is no session to resume.
+    /// Returns the unchanged `Connecting`, to be awaited, if the client cannot send early data.
     pub fn into_0rtt(mut self) -> Result<Connection, Connecting> {
         match self.0.take() {
             Some(connection) if connection.may_begin() => Ok(connection),
@@ -45,21 +45,22 @@ impl Connection {
         state.connection.side() == equic_wire::Side::Server || state.connection.is_early()
     }
 
-    /// True if data sent or read now is early and may be received twice: see
-    /// [`Connecting::into_0rtt`].
+    /// Returns `true` if data that is sent or read now is early data, which an attacker can replay:
+    /// see [`Connecting::into_0rtt`].
     pub fn is_early(&self) -> bool {
         self.cell().lock().connection.is_early()
     }
 
-    /// Outcome of the early data as far as it is known by now, even if the connection is over.
+    /// Returns the outcome of the early data as known now. It is also available after the
+    /// connection is closed.
     pub fn early_data(&self) -> EarlyData {
         self.cell().lock().early
     }
 
-    /// Waits until the handshake is complete, and says what became of what was sent before that.
+    /// Waits until the handshake is complete, and returns the outcome of the early data.
     ///
     /// # Errors
-    /// The connection is over.
+    /// Returns an error if the connection is closed.
     pub async fn handshake(&self) -> Result<EarlyData, ConnectionError> {
         poll_fn(|cx| {
             let mut state = self.cell().lock();

@@ -1,4 +1,4 @@
-//! Sockets and their tasks.
+//! Endpoints: sockets and their tasks.
 
 use std::future::poll_fn;
 use std::io;
@@ -26,21 +26,23 @@ use crate::tokens::{Home, Tokens};
 use crate::udp::{Offloads, Udp};
 use crate::{ClientConfig, EndpointConfig, ServerConfig};
 
-/// Sockets that may share a port: a connection ID names its socket in one byte.
+/// Maximum number of sockets of an endpoint. A connection ID names its socket in one byte.
 const MAX_SOCKETS: usize = 256;
 
-/// Time for which a replaced socket still receives datagrams under way to it: some round trips.
+/// Time for which a replaced socket still receives. This covers datagrams that were sent to it some
+/// round trips ago.
 const KEPT: Duration = Duration::from_secs(3);
 
-/// One or several sockets with their connections; clones are the same endpoint.
+/// One or several sockets with their connections. Clones refer to the same endpoint.
 ///
-/// When the last clone is dropped, open connections stay open until they are closed, and new clients are refused
-/// (CONNECTION_REFUSED) meanwhile. The socket is closed when no connection is open, at once if none is: new clients get
-/// no answer from then on. A server that ends calls [`Endpoint::close`] and awaits [`Endpoint::wait_idle`] first.
+/// When the last clone is dropped, open connections stay open until they are closed. Until then,
+/// the endpoint refuses new clients (CONNECTION_REFUSED). The sockets are closed when no connection
+/// is open, and new clients then get no answer. Before a server exits, it should call
+/// [`Endpoint::close`] and await [`Endpoint::wait_idle`].
 #[derive(Clone)]
 pub struct Endpoint {
     owner: Arc<Owner>,
-    /// For [`Endpoint::connect`].
+    /// The configuration of [`Endpoint::connect`].
     client: Option<ClientConfig>,
 }
 
@@ -48,7 +50,7 @@ struct Owner {
     sockets: Vec<Arc<Socket>>,
     shared: Arc<Shared>,
     offloads: Offloads,
-    /// True if it is, or was, a server.
+    /// Whether the endpoint is a server now, or was one before.
     server: AtomicBool,
 }
 
@@ -66,13 +68,13 @@ impl Drop for Owner {
 }
 
 impl Shared {
-    /// Ends [`Endpoint::accept`], and refuses the attempts that wait for it.
+    /// Ends [`Endpoint::accept`], and refuses the connection attempts that wait for it.
     pub(crate) fn close(&self) {
         let mut queue = self.queue();
         queue.closed = true;
         let list = std::mem::take(&mut queue.list);
         drop(queue);
-        // After the queue is unlocked, because each attempt locks its socket.
+        // The queue is unlocked first, because `refuse` locks the socket of each attempt.
         list.into_iter().for_each(Incoming::refuse);
         self.arrived.notify_waiters();
         self.arrived.notify_one();
@@ -80,12 +82,13 @@ impl Shared {
 }
 
 impl Endpoint {
-    /// Sockets for [`Endpoint::new`], bound to one address, sharing the port if there are several;
-    /// an IPv6 wildcard takes IPv4 as well. `receive_buffer` is SO_RCVBUF in bytes.
+    /// Binds the sockets for [`Endpoint::new`] to one address. Several sockets share the port. An
+    /// IPv6 wildcard address receives IPv4, too. `receive_buffer` is SO_RCVBUF in bytes; `None`
+    /// keeps the system's default.
     ///
     /// # Errors
-    /// The system's error with the address, if it refuses to make or bind a socket. `InvalidInput` if `count` is not from
-    /// 1 to 256.
+    /// Returns the system's error and the address ([`BindError`](crate::BindError)) if a socket
+    /// cannot be made or bound. Returns `InvalidInput` if `count` is not in the range 1 to 256.
     pub fn bind(
         address: SocketAddr,
         count: usize,
@@ -98,42 +101,50 @@ impl Endpoint {
         crate::bind::bind_several(address, count, receive_buffer)
     }
 
-    /// A client on a socket of its own, bound to `address`; port 0: one that the system chooses. Connections
-    /// are made with [`Endpoint::connect_with`], or with [`Endpoint::connect`] after
+    /// Creates a client on a new socket that is bound to `address`. With port 0, the system chooses
+    /// the port. Connect with [`Endpoint::connect_with`], or with [`Endpoint::connect`] after
     /// [`Endpoint::set_default_client_config`]. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// The system's error with the address, if the socket cannot be made; [`ConfigError`](crate::ConfigError); and as
-    /// [`Endpoint::new`].
+    /// Returns the system's error and the address ([`BindError`](crate::BindError)) if the socket
+    /// cannot be made, a [`ConfigError`](crate::ConfigError) if there is no crypto provider, and
+    /// the errors of [`Endpoint::new`].
     pub fn client(address: SocketAddr) -> io::Result<Endpoint> {
         let config = EndpointConfig::with_default_provider()?;
         Endpoint::new(config, None, Endpoint::bind(address, 1, None)?)
     }
 
-    /// A server on a socket of its own, bound to `address`; an IPv6 wildcard takes IPv4 as well. It can
-    /// connect, too. Must be called inside a tokio runtime.
+    /// Creates a server on a new socket that is bound to `address`. An IPv6 wildcard address
+    /// receives IPv4, too. The endpoint can also connect to other servers. Must be called inside a
+    /// tokio runtime.
     ///
     /// # Errors
-    /// As [`Endpoint::client`].
+    /// Returns the errors of [`Endpoint::client`].
     pub fn server(config: ServerConfig, address: SocketAddr) -> io::Result<Endpoint> {
         let endpoint = EndpointConfig::new(config.tls.crypto_provider())?;
         Endpoint::new(endpoint, Some(config), Endpoint::bind(address, 1, None)?)
     }
 
-    /// An endpoint on bound sockets: one, or several that share a port by SO_REUSEPORT, in the order in which they were bound
-    /// and with no others at it, as [`Endpoint::bind`] makes them. Without `server` it
-    /// takes no connections, but can connect. Must be called inside a tokio runtime. The first of a process
-    /// takes the tens of milliseconds that its cryptography needs to get ready, so that no connection does.
+    /// Creates an endpoint on bound sockets. Without `server`, the endpoint accepts no connections,
+    /// but can connect. Must be called inside a tokio runtime.
     ///
-    /// Of several sockets, the kernel is told to give each what is for its connections
-    /// (SO_ATTACH_REUSEPORT_CBPF, classic BPF, which needs no privilege). Where it does not, and
-    /// where IDs name their socket in encrypted form ([`EndpointConfig::hide_sockets`]), datagrams
-    /// of clients that have moved are handed from one socket to the other here.
+    /// Several sockets must share a port by SO_REUSEPORT, as [`Endpoint::bind`] makes them. Pass
+    /// them in the order in which they were bound. No other socket may share this port.
+    ///
+    /// The kernel passes each datagram to the socket of its connection (SO_ATTACH_REUSEPORT_CBPF,
+    /// classic BPF, which needs no privilege). In two cases, datagrams of clients that have
+    /// migrated are instead passed from one socket to another in this process: if the kernel does
+    /// not support this, or if IDs name their socket in encrypted form
+    /// ([`EndpointConfig::hide_sockets`]).
+    ///
+    /// The first call in a process blocks for some tens of milliseconds to initialise cryptography,
+    /// so that no connection has to wait for that.
     ///
     /// # Errors
-    /// The system's error, if a socket cannot be used. `InvalidInput` if there are no sockets or more than 256, or if
-    /// a setting of `config` or `server` is out of range ([`SettingError`](crate::SettingError)). `Unsupported`
-    /// outside a tokio runtime, or inside one without I/O or timers.
+    /// Returns the system's error if a socket cannot be used. Returns `InvalidInput` if there are
+    /// no sockets or more than 256, or if a setting of `config` or `server` is out of range
+    /// ([`SettingError`](crate::SettingError)). Returns `Unsupported` outside a tokio runtime, or
+    /// inside one without I/O or timers.
     pub fn new(
         config: EndpointConfig,
         server: Option<ServerConfig>,
@@ -169,7 +180,8 @@ impl Endpoint {
         let offloads = Offloads { receive: config.receive_offload, send: config.send_offload };
         let mut config = config.core;
         config.warm_up();
-        // A token of one socket is good at all, and once at all of them.
+        // All sockets share the key and the record of used tokens, so that a token is valid at
+        // every socket, but only once.
         let token_key = || TokenKey::new(rand::random::<[u8; 32]>(), system_clock());
         config.token_key.get_or_insert_with(token_key);
         config.reset_key.get_or_insert_with(|| rand::random::<[u8; 32]>().into());
@@ -215,16 +227,18 @@ impl Endpoint {
         &self.owner.sockets[0]
     }
 
-    /// Sets the configuration of [`Endpoint::connect`], for this clone and those made of it.
+    /// Sets the configuration of [`Endpoint::connect`] for this clone and for clones that are made
+    /// of it later.
     pub fn set_default_client_config(&mut self, config: ClientConfig) {
         self.client = Some(config);
     }
 
-    /// Accepts clients with another configuration from now on, such as one with a new certificate. With `None`, new
-    /// clients are refused (CONNECTION_REFUSED) until there is a configuration again. It is for attempts that wait in
-    /// [`Endpoint::accept`], too: what counts is the configuration at the moment of [`Incoming::accept`], which fails if
-    /// a transport setting is out of range.
-    /// Connections that are open stay as they are.
+    /// Replaces the server configuration, for example to use a new certificate. With `None`, the
+    /// endpoint refuses new clients (CONNECTION_REFUSED) until it has a configuration again.
+    ///
+    /// The new configuration also applies to attempts that wait in [`Endpoint::accept`].
+    /// [`Incoming::accept`] uses the configuration at the time of its call, and fails if a
+    /// transport setting is out of range. Open connections do not change.
     pub fn set_server_config(&self, config: Option<ServerConfig>) {
         let core = config.as_ref().map(ServerConfig::core);
         let prepare = config.as_ref().and_then(|config| config.prepare.clone());
@@ -235,7 +249,8 @@ impl Endpoint {
             inner.udp.serve(config.is_some());
             inner.serving = core.is_some();
             inner.invalid.clone_from(&invalid);
-            // A server keeps its last configuration, to read and refuse the Initial packets of new clients.
+            // Without a new configuration, the endpoint keeps the last one, to read and refuse the
+            // Initial packets of new clients.
             if core.is_some() {
                 inner.endpoint.set_server(core.clone());
             }
@@ -243,20 +258,22 @@ impl Endpoint {
         }
     }
 
-    /// Begins a connection to a server, whose certificate has to be for `name`, with the configuration of
-    /// [`Endpoint::set_default_client_config`].
+    /// Starts to connect to a server, with the configuration of
+    /// [`Endpoint::set_default_client_config`]. The server's certificate must be valid for `name`.
     ///
     /// # Errors
-    /// [`ConnectError::NoClientConfig`], and as [`Endpoint::connect_with`].
+    /// Returns [`ConnectError::NoClientConfig`] if there is no configuration, and the errors of
+    /// [`Endpoint::connect_with`].
     pub fn connect(&self, remote: SocketAddr, name: &str) -> Result<Connecting, ConnectError> {
         let config = self.client.as_ref().ok_or(ConnectError::NoClientConfig)?;
         self.connect_with(config, remote, name)
     }
 
-    /// Begins a connection to a server, whose certificate has to be for `name`.
+    /// Starts to connect to a server. The server's certificate must be valid for `name`.
     ///
     /// # Errors
-    /// [`ConnectError`]; what the network has to say comes when the [`Connecting`] is awaited.
+    /// Returns a [`ConnectError`] if an argument is invalid or the endpoint is closed. Errors of
+    /// the network and of the handshake are returned by the [`Connecting`] future.
     pub fn connect_with(
         &self,
         config: &ClientConfig,
@@ -282,7 +299,7 @@ impl Endpoint {
         self.owner.shared.begin(&mut connection, config.prepare.as_ref(), now).release();
         let home = Home::new(Arc::clone(&socket.shared.tokens), name, remote);
         if let Some(token) = home.take(connection.version()) {
-            // Of our own making is only that it is not too long, and nothing was sent yet.
+            // This cannot fail: stored tokens are short enough, and no packet was sent yet.
             connection.set_token(token);
         }
         if self.owner.shared.heeds_unreachable {
@@ -294,9 +311,12 @@ impl Endpoint {
         Ok(Connecting::new(cell))
     }
 
-    /// Waits for the next attempt of a client. Returns `None` if the endpoint is closed, if a socket has failed, if the
-    /// runtime has ended, or if the endpoint has never had a server configuration.
-    /// Other tasks have a turn between two attempts that wait, so that what a server answers the first leaves before the second is taken.
+    /// Waits for the next connection attempt of a client. Returns `None` if the endpoint is closed,
+    /// if a socket has failed, if the runtime has ended, or if the endpoint never had a server
+    /// configuration.
+    ///
+    /// If several attempts wait, this function yields to other tasks between two of them. The
+    /// answer to the first attempt is then sent before the second attempt is returned.
     pub async fn accept(&self) -> Option<Incoming> {
         let shared = &self.owner.shared;
         if !self.owner.server.load(Ordering::Relaxed) {
@@ -308,18 +328,19 @@ impl Endpoint {
             match next {
                 Ok((incoming, more)) => {
                     if more {
-                        // Two that came together have woken one.
+                        // Two attempts that arrived together may have woken only one task.
                         shared.arrived.notify_one();
                     }
                     return Some(incoming);
                 }
                 Err(NoAttempt::Closed) => {
-                    // For whoever else waits.
+                    // Wakes the next task that waits, so that it ends, too.
                     shared.arrived.notify_one();
                     return None;
                 }
                 Err(NoAttempt::AfterOthers) => {
-                    // For whoever else waits, should this one be given up now.
+                    // Wakes another task that waits, in case this future is dropped before it
+                    // continues.
                     shared.arrived.notify_one();
                     turn_of_others().await;
                 }
@@ -328,8 +349,9 @@ impl Endpoint {
         }
     }
 
-    /// Stops accepting clients: [`Endpoint::accept`] returns `None`, and attempts that wait or come later are refused
-    /// (CONNECTION_REFUSED) while the endpoint is open. A later [`Endpoint::set_server_config`] does not change that.
+    /// Stops accepting clients. [`Endpoint::accept`] returns `None`. While the endpoint is open, it
+    /// refuses attempts that wait or arrive later (CONNECTION_REFUSED). A later
+    /// [`Endpoint::set_server_config`] does not change that.
     pub fn stop_accepting(&self) {
         for socket in &self.owner.sockets {
             socket.lock().serving = false;
@@ -337,7 +359,8 @@ impl Endpoint {
         self.owner.shared.close();
     }
 
-    /// Closes all connections, and refuses new clients. [`Endpoint::connect`] fails from now on.
+    /// Closes all connections with this error code and reason, and refuses new clients. From now
+    /// on, [`Endpoint::connect`] fails.
     pub fn close(&self, code: VarInt, reason: &str) {
         for socket in &self.owner.sockets {
             socket.lock().closed = true;
@@ -349,7 +372,8 @@ impl Endpoint {
         }
     }
 
-    /// Waits until all connections are gone: closed, and their peers told.
+    /// Waits until no connection is left. A connection is removed at the end of its closing or
+    /// draining period (RFC 9000 s.10.2).
     pub async fn wait_idle(&self) {
         loop {
             let gone = self.owner.shared.gone.notified();
@@ -362,53 +386,56 @@ impl Endpoint {
         }
     }
 
-    /// Connections that are open, being opened or being closed.
+    /// Returns the number of connections that are open, in their handshake, or closing.
     pub fn open_connections(&self) -> usize {
         self.owner.sockets.iter().map(|socket| socket.lock().open).sum()
     }
 
     /// Returns the number of connections that a panic has ended. The panic was in a hook or in this
-    /// library. Each one is logged as an error.
+    /// library. Each panic is logged as an error.
     pub fn broken_connections(&self) -> u64 {
         self.owner.shared.broken.load(Ordering::Relaxed)
     }
 
-    /// The local address of the first socket.
+    /// Returns the local address of the first socket.
     ///
     /// # Errors
-    /// The system's error, if the address cannot be read.
+    /// Returns the system's error if the address cannot be read.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.first().lock().udp.local_addr())
     }
 
-    /// Puts another socket in the place of the first: its connections go on from there
-    /// (RFC 9000 s.9). What is under way to the old one is still received for three seconds.
+    /// Replaces the first socket. Its connections migrate to the new socket (RFC 9000 s.9). The old
+    /// socket still receives for three seconds.
     ///
     /// # Errors
-    /// The system's error, if the socket cannot be used; nothing has changed then.
+    /// Returns the system's error if the new socket cannot be used. Nothing changes in that case.
     pub fn rebind(&self, socket: UdpSocket) -> io::Result<()> {
         let udp = Udp::new(socket, self.owner.offloads, self.owner.server.load(Ordering::Relaxed))?;
         let socket = self.first();
         let local = udp.local_addr().ip();
         let local = (!local.is_unspecified()).then_some(local);
-        // They are for the old address, and would tell who it was that moved.
+        // The tokens were issued to the old address. A server could use them to link the client's
+        // two addresses.
         self.owner.shared.tokens.clear();
         let mut inner = socket.lock();
         let before = std::mem::replace(&mut inner.udp, Arc::new(udp));
-        // That may have changed since.
+        // The endpoint may have become a server after `udp` was created.
         inner.udp.serve(self.owner.server.load(Ordering::Relaxed));
         inner.before = Some((before, socket.now() + KEPT));
-        // What the network says of packets from the old address is over.
+        // ICMP errors about packets from the old address are no longer of interest.
         inner.unanswered.clear();
         let cells: Vec<_> = inner.cells.iter().flatten().cloned().collect();
         drop(inner);
-        // Its task waits for the old socket, and where no connection is open nothing else has it look at the new one.
+        // The socket's task waits for the old socket. Without this wake-up, an idle task would not
+        // use the new one.
         socket.wake();
         let now = socket.now();
         for cell in cells {
             let mut state = cell.lock();
             if state.connection.migrate(now, local).is_err() {
-                // Without another connection ID, as behind a NAT that has forgotten.
+                // The peer has provided no unused connection ID. A packet makes the peer notice the
+                // new address, as after a NAT rebinding.
                 state.connection.ping();
             }
             state.take_events();
@@ -418,7 +445,8 @@ impl Endpoint {
     }
 }
 
-/// A remote address as the socket has to write it.
+/// Returns the remote address in the form that the socket needs, or `None` if the socket cannot
+/// send to this address family.
 fn reachable(local: SocketAddr, remote: SocketAddr) -> Option<SocketAddr> {
     match (local, remote) {
         (SocketAddr::V6(_), SocketAddr::V4(v4)) => {
@@ -429,7 +457,7 @@ fn reachable(local: SocketAddr, remote: SocketAddr) -> Option<SocketAddr> {
     }
 }
 
-/// Lets the tasks that are ready have a turn, without a look at what the system has for them.
+/// Yields once to the tasks that are ready, without polling the runtime's I/O driver.
 async fn turn_of_others() {
     let mut has_waited = false;
     let turn = poll_fn(|cx| {

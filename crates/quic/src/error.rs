@@ -8,7 +8,7 @@ use equic_wire::{TransportErrorCode, VarInt};
 
 use crate::printable;
 
-/// Reason that a connection is over.
+/// The reason why a connection is closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectionError {
@@ -17,44 +17,46 @@ pub enum ConnectionError {
     ApplicationClosed {
         /// The application's error code.
         code: u64,
-        /// The peer's words for people, made [printable](crate::printable).
+        /// The peer's reason phrase, made [printable](crate::printable).
         reason: String,
     },
-    /// The peer's transport closed the connection.
+    /// The peer's QUIC implementation closed the connection.
     #[error("aborted by peer: {}{}", name(*.code), colon(.reason))]
     ConnectionClosed {
-        /// A code of RFC 9000 s.20.1.
+        /// An error code of RFC 9000 s.20.1.
         code: u64,
-        /// The peer's words for people, made [printable](crate::printable).
+        /// The peer's reason phrase, made [printable](crate::printable).
         reason: String,
     },
-    /// Our transport closed it, because of what the peer did.
+    /// This QUIC implementation closed the connection, usually because the peer violated the
+    /// protocol.
     #[error("{}{}", name(*.code), colon(.reason))]
     Transport {
-        /// A code of RFC 9000 s.20.1.
+        /// An error code of RFC 9000 s.20.1.
         code: u64,
-        /// Description for people.
+        /// A description for people.
         reason: String,
     },
-    /// The peer does not know the connection any more and sent a stateless reset (RFC 9000 s.10.3).
+    /// The peer no longer has the connection's state and sent a stateless reset (RFC 9000 s.10.3).
     #[error("reset by peer")]
     Reset,
-    /// Nothing came from the peer for the idle timeout, or the peer did not answer at its new address and no validated
-    /// address is left (RFC 9000 s.9.3.2).
+    /// Nothing arrived from the peer within the idle timeout; or the peer did not answer at its new
+    /// address and no validated address is left (RFC 9000 s.9.3.2).
     #[error("timed out")]
     TimedOut,
-    /// Before anything came from the peer, the network reported that it cannot be reached (ICMP), or this machine
-    /// refused to send to it (no route, or forbidden by the firewall).
+    /// Before anything arrived from the peer, ICMP reported that the peer is unreachable; or this
+    /// machine refused to send to the peer (no route, or forbidden by the firewall).
     #[error("{}", unreachable(*.0))]
     Unreachable(io::ErrorKind),
-    /// The attempt of a client could not be accepted: its packet was damaged or forged, or TLS refused to
-    /// begin.
+    /// A client's connection attempt could not be accepted. Its packet was corrupted or forged, or
+    /// TLS could not start the handshake.
     #[error("not accepted: {0}")]
     NotAccepted(String),
     /// The application on this end closed the connection.
     #[error("closed by this endpoint")]
     LocallyClosed,
-    /// The task that drives the connection is gone, with its runtime or its socket.
+    /// The task of the connection's socket no longer runs, because its runtime has ended or its
+    /// socket has failed.
     #[error("the endpoint no longer exists")]
     EndpointGone,
 }
@@ -83,7 +85,7 @@ impl From<CloseReason> for ConnectionError {
     fn from(reason: CloseReason) -> ConnectionError {
         match reason {
             CloseReason::Local(error) if error.application => ConnectionError::LocallyClosed,
-            // What TLS has to say may quote the peer.
+            // A message of TLS may quote data of the peer.
             CloseReason::Local(error) => {
                 ConnectionError::Transport { code: error.code, reason: printable(&error.reason) }
             }
@@ -128,25 +130,25 @@ impl From<ConnectionError> for io::Error {
     }
 }
 
-/// Reason that no attempt to connect could be made.
+/// The reason why [`Endpoint::connect`](crate::Endpoint::connect) could not start to connect.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The endpoint is closed, or its task is gone.
+    /// The endpoint is closed, or its task no longer runs.
     #[error("the endpoint is closed, or its runtime has ended")]
     EndpointGone,
-    /// No certificate can be for this server name.
+    /// The server name is neither a DNS name nor an IP address.
     #[error("invalid server name `{0}`: it is neither a DNS name nor an IP address")]
     ServerName(String),
     /// The socket cannot send to this remote address.
     #[error("invalid remote address {0}: {why}", why = why_invalid(.0))]
     Remote(SocketAddr),
-    /// There is no configuration of clients.
+    /// The endpoint has no default client configuration.
     #[error(
         "there is no client configuration: call set_default_client_config first, or use connect_with"
     )]
     NoClientConfig,
-    /// TLS refused to begin the handshake.
+    /// TLS could not start the handshake, or a transport setting is out of range.
     #[error(transparent)]
     Start(#[from] StartError),
 }
@@ -160,46 +162,48 @@ fn why_invalid(remote: &SocketAddr) -> &'static str {
     }
 }
 
-/// Reason that a socket could not be bound: what the `io::Error` of [`Endpoint::bind`](crate::Endpoint::bind),
-/// [`Endpoint::client`](crate::Endpoint::client) and [`Endpoint::server`](crate::Endpoint::server) contains.
+/// The reason why a socket could not be bound. It is the inner error of the `io::Error` that
+/// [`Endpoint::bind`](crate::Endpoint::bind), [`Endpoint::client`](crate::Endpoint::client) and
+/// [`Endpoint::server`](crate::Endpoint::server) return.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot bind {address}: {error}")]
 #[non_exhaustive]
 pub struct BindError {
-    /// The address asked for.
+    /// The local address.
     pub address: SocketAddr,
     /// The system's error.
     pub error: io::Error,
 }
 
 impl BindError {
-    /// Returns an `io::Error` of the same kind that names the address.
+    /// Returns a function that wraps an `io::Error`. The result has the same kind and names the
+    /// address.
     pub(crate) fn wrap(address: SocketAddr) -> impl Fn(io::Error) -> io::Error {
         move |error| io::Error::new(error.kind(), BindError { address, error })
     }
 
-    /// Returns the system's error of an `io::Error` that may contain a `BindError`, for callers that name the address
-    /// themselves.
+    /// Returns the system's error from an `io::Error` that may contain a `BindError`. This is for
+    /// callers that report the address themselves.
     pub fn system_error(error: io::Error) -> io::Error {
         error.downcast::<BindError>().map_or_else(|other| other, |bind| bind.error)
     }
 }
 
-/// Reason that nothing more can be read from a stream.
+/// The reason why no more data can be read from a stream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The peer reset the stream with this error code.
+    /// The peer reset the stream with this application error code.
     #[error("stream reset by peer: error {0}")]
     Reset(u64),
-    /// This end stopped the stream before.
+    /// This endpoint has stopped the stream.
     #[error("the stream is closed, because this endpoint has stopped it")]
     Closed,
-    /// It was opened before the end of the handshake, and the server did not take what was sent then:
-    /// to be done again, on a new stream.
+    /// The stream was opened before the handshake was complete, and the server rejected the early
+    /// data. Repeat the request on a new stream.
     #[error("early data rejected")]
     EarlyDataRejected,
-    /// See [`ConnectionError`].
+    /// The connection is closed.
     #[error("connection lost: {0}")]
     Connection(#[from] ConnectionError),
 }
@@ -216,32 +220,33 @@ impl From<ReadError> for io::Error {
     }
 }
 
-/// Reason that a stream could not be read to its end.
+/// The reason why a stream could not be read to its end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadToEndError {
-    /// See [`ReadError`].
+    /// Reading failed.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The peer sent more than the limit; what had come is dropped.
+    /// The stream has more bytes than this limit. The received data is dropped.
     #[error("the stream has more than {0} bytes")]
     TooLong(usize),
 }
 
-/// Reason that nothing more can be written to a stream.
+/// The reason why no more data can be written to a stream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The peer asked to stop sending, with this error code.
+    /// The peer requested with STOP_SENDING that this endpoint stop, with this application error
+    /// code.
     #[error("sending stopped by peer: error {0}")]
     Stopped(u64),
-    /// This end finished or reset the stream before.
+    /// This endpoint has finished or reset the stream.
     #[error("the stream is closed, because this endpoint has finished or reset it")]
     Closed,
-    /// See [`ReadError::EarlyDataRejected`].
+    /// The server rejected the early data: see [`ReadError::EarlyDataRejected`].
     #[error("early data rejected")]
     EarlyDataRejected,
-    /// See [`ConnectionError`].
+    /// The connection is closed.
     #[error("connection lost: {0}")]
     Connection(#[from] ConnectionError),
 }

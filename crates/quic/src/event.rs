@@ -1,13 +1,14 @@
-//! Events of connections, as a stream: those of qlog
-//! (draft-ietf-quic-qlog-quic-events), told to a program instead of a file.
+//! The events of connections, for use in a program. They are the events of qlog
+//! (draft-ietf-quic-qlog-quic-events).
 //!
-//! A [`Subscriber`] in [`EndpointConfig::subscriber`](crate::EndpointConfig::subscriber) is asked for an
-//! [`EventSink`] for each new connection, which is told everything from the first packet on;
-//! [`Connection::subscribe`] adds one to a connection that is open. Without any, no event is made.
+//! If [`EndpointConfig::subscriber`](crate::EndpointConfig::subscriber) is set, the endpoint asks
+//! this [`Subscriber`] for an [`EventSink`] for each new connection. The sink receives all events
+//! from the first packet on. [`Connection::subscribe`] adds a sink to an open connection. If there
+//! is no sink and no log, the connection generates no events.
 //!
-//! A sink is called in the middle of the connection's work, while the connection is locked: it must not
-//! wait, nor use or own the [`Connection`], its endpoint or another of its connections. Events borrow from the connection; to keep what they say, copy it or
-//! send it to a channel.
+//! A sink is called while the connection is locked. It must not block. It must not use or own the
+//! [`Connection`], its endpoint, or another connection of that endpoint. Events borrow from the
+//! connection. To keep their contents, copy them or send them to a channel.
 
 pub use equic_transport::qlog::{
     Event, EventKind, Form, Header, Initiator, JsonSeq, KeyChange, KeyLevel, Lost, Metrics, Packet,
@@ -16,7 +17,7 @@ pub use equic_transport::qlog::{
 
 use crate::{Connection, NewConnection};
 
-/// Is asked about each new connection of an endpoint. A closure can be one:
+/// Provides sinks for the events of new connections. A closure can be a subscriber:
 ///
 /// ```
 /// use equic_quic::event::{Event, EventKind, EventSink, Subscriber};
@@ -37,8 +38,8 @@ use crate::{Connection, NewConnection};
 ///     });
 /// ```
 pub trait Subscriber: Send + Sync {
-    /// A sink for the events of this connection; none: nobody wants them. It is called while the endpoint
-    /// is locked: it must not wait, nor use the endpoint.
+    /// Returns a sink for the events of this connection, or `None` to receive none. The endpoint is
+    /// locked during the call, so this function must not block or use the endpoint.
     fn subscribe(&self, connection: &NewConnection<'_>) -> Option<Box<dyn EventSink>>;
 }
 
@@ -52,7 +53,7 @@ where
 }
 
 impl Connection {
-    /// Has everything that happens from now on told to `sink`, beside whoever is told already.
+    /// Adds a sink for the events from now on. Existing sinks and logs continue to receive them.
     pub fn subscribe(&self, sink: impl EventSink + 'static) {
         self.cell().lock().connection.add_qlog(Box::new(sink));
     }

@@ -1,8 +1,8 @@
-//! Whether a connection's messages go to the system one by one, or several in a row.
+//! Decides whether a connection's messages are sent to the system one by one or in groups.
 
 use std::time::Duration;
 
-/// Messages that go to the system in a row.
+/// Number of messages in a group.
 pub(crate) const GROUP: usize = 4;
 
 /// Longest time for each datagram of a large message, in nanoseconds, at which the system is
@@ -11,19 +11,23 @@ pub(crate) const GROUP: usize = 4;
 /// thread to wake: 55 and 350.
 const WHOLE: u32 = 200;
 
-/// Time for a datagram of a large message from which on the message is taken apart, in nanoseconds.
+/// Time for each datagram of a large message, in nanoseconds, from which on the system is assumed
+/// to segment the message itself.
 const APART: u32 = 300;
 
-/// Datagrams of a message that is timed: with few of them it is the price of the call that is seen.
+/// Minimum number of datagrams of a message that is timed. With fewer, the fixed cost of the system
+/// call dominates.
 const LARGE: usize = 24;
 
-/// Times of which the least counts: whatever else the CPU does can only add to a time.
+/// Number of times in a round. Only the least counts, because other work of the CPU can only add to
+/// a time.
 const TIMES: u8 = 8;
 
-/// Of so many groups of large messages one is timed, once it is known how they go.
+/// After the first round, one of this many groups of large messages is timed.
 const SELDOM: u8 = 16;
 
-/// Messages that go one by one after the peer has asked for something: a megabyte.
+/// Number of messages that are sent one by one after data of the peer was received: about a
+/// megabyte.
 const SINGLE: u8 = 16;
 
 /// Measures how long the system takes for a connection's large messages. Decides from that how many
@@ -40,22 +44,22 @@ const SINGLE: u8 = 16;
 /// is also what matters.
 #[derive(Default)]
 pub(crate) struct Grouping {
-    /// The least time for a datagram among those of this round, in nanoseconds.
+    /// The least time for a datagram in this round, in nanoseconds.
     least: u32,
-    /// Times in this round, of [`TIMES`].
+    /// Number of times in this round, below [`TIMES`].
     times: u8,
-    /// Groups to pass over before the next is timed.
+    /// Number of groups to skip before the next one is timed.
     skip: u8,
-    /// Groups that are to be single messages still.
+    /// Number of messages that must still be sent one by one.
     single: u8,
-    /// Messages go on whole.
+    /// Whether the system forwards large messages whole.
     whole: bool,
-    /// At least one round is complete.
+    /// Whether at least one round is complete.
     known: bool,
 }
 
 impl Grouping {
-    /// Messages to make before they are sent.
+    /// Returns the number of messages to make before they are sent.
     pub(crate) fn messages(&mut self) -> usize {
         if self.single > 0 {
             self.single -= 1;
@@ -64,13 +68,14 @@ impl Grouping {
         if self.whole { GROUP } else { 1 }
     }
 
-    /// An application was told of something that the peer sent. Its answer, and the next, is not to wait for a group.
+    /// Notes that an application was notified of data from the peer. The answers to it must not
+    /// wait for a group.
     pub(crate) fn heard(&mut self) {
         self.single = SINGLE;
     }
 
-    /// Returns true if an application was notified of data from the peer and less than a megabyte
-    /// was sent since then. What comes next must not wait for long either.
+    /// Returns `true` if an application was notified of data from the peer and less than a megabyte
+    /// was sent since then. The next data from the peer must not wait for long either.
     pub(crate) fn has_heard(&self) -> bool {
         self.single > 0
     }
@@ -91,7 +96,7 @@ impl Grouping {
         true
     }
 
-    /// So many datagrams took so long.
+    /// Records that sending `datagrams` datagrams took `time`.
     pub(crate) fn took(&mut self, time: Duration, datagrams: usize) {
         let each = time.as_nanos() / datagrams.max(1) as u128;
         let each = u32::try_from(each).unwrap_or(u32::MAX);
@@ -110,7 +115,8 @@ impl Grouping {
 mod tests {
     use super::*;
 
-    /// A round of messages of 44 datagrams that take so many nanoseconds each.
+    /// Reports a round of messages with 44 datagrams, which take `each` nanoseconds for each
+    /// datagram.
     fn round(grouping: &mut Grouping, each: [u64; TIMES as usize]) -> usize {
         for each in each {
             grouping.took(Duration::from_nanos(each * 44), 44);
@@ -121,20 +127,20 @@ mod tests {
     #[test]
     fn grouping_is_four_messages_where_offload_works() {
         let mut grouping = Grouping::default();
-        assert_eq!(grouping.messages(), 1, "nothing is known yet");
+        assert_eq!(grouping.messages(), 1, "no message was timed yet");
         assert_eq!(round(&mut grouping, [130; 8]), 4);
         let mut grouping = Grouping::default();
         assert_eq!(round(&mut grouping, [800; 8]), 1);
     }
 
-    /// A task that had the CPU in between, a wake-up of the other end.
+    /// Larger times are caused by other tasks on the CPU, or by waking the receiver.
     #[test]
     fn grouping_uses_the_least_of_eight_times() {
         let mut grouping = Grouping::default();
         let mut times = [100_000; 8];
         times[5] = 140;
         assert_eq!(round(&mut grouping, times), 4);
-        assert_eq!(round(&mut grouping, [350; 8]), 1, "only of the last eight");
+        assert_eq!(round(&mut grouping, [350; 8]), 1, "only the last eight count");
     }
 
     #[test]
@@ -143,9 +149,9 @@ mod tests {
         assert_eq!(round(&mut grouping, [250; 8]), 1);
         assert_eq!(round(&mut grouping, [100; 8]), 4);
         assert_eq!(round(&mut grouping, [250; 8]), 4);
-        assert_eq!(round(&mut grouping, [350; 8]), 1, "the path is another");
+        assert_eq!(round(&mut grouping, [350; 8]), 1, "the path has changed");
         assert_eq!(round(&mut grouping, [250; 8]), 1);
-        assert_eq!(round(&mut grouping, [100; 8]), 4, "and the first again");
+        assert_eq!(round(&mut grouping, [100; 8]), 4, "the first path again");
     }
 
     #[test]
@@ -160,7 +166,7 @@ mod tests {
     #[test]
     fn grouping_reads_the_clock_seldom() {
         let mut grouping = Grouping::default();
-        assert!(!grouping.is_timed(10), "a small message says nothing");
+        assert!(!grouping.is_timed(10), "small messages are not timed");
         for _ in 0..TIMES {
             assert!(grouping.is_timed(44));
             grouping.took(Duration::from_micros(3), 44);

@@ -1,4 +1,4 @@
-//! Hooks on operations of a connection: on new ones, and on those that are open.
+//! Attaches hooks to the operations of new and open connections.
 
 use std::net::SocketAddr;
 
@@ -14,23 +14,24 @@ use crate::config::Prepare;
 pub(crate) use crate::log::Begun;
 use crate::socket::Shared;
 
-/// A connection before its first packet, for
-/// [`ClientConfig::with_hooks`](crate::ClientConfig::with_hooks),
-/// [`ServerConfig::with_hooks`](crate::ServerConfig::with_hooks) and subscribers.
+/// A connection before its first packet. It is passed to the functions of
+/// [`ClientConfig::with_hooks`](crate::ClientConfig::with_hooks) and
+/// [`ServerConfig::with_hooks`](crate::ServerConfig::with_hooks), and to subscribers.
 pub struct NewConnection<'a>(pub(crate) &'a mut equic_transport::Connection);
 
 impl NewConnection<'_> {
-    /// Side of the connection that this endpoint is on.
+    /// Returns whether this endpoint is the client or the server.
     pub fn side(&self) -> Side {
         self.0.side()
     }
 
-    /// The peer's address, as the socket sees it.
+    /// Returns the peer's address in the form that the socket uses.
     pub fn remote_address(&self) -> SocketAddr {
         self.0.remote_address()
     }
 
-    /// The first connection ID that the client sent to: a name of the connection that both ends know.
+    /// Returns the original destination connection ID: the destination of the client's first
+    /// Initial packet. Both ends know it.
     pub fn original_dcid(&self) -> ConnectionId {
         self.0.original_dcid()
     }
@@ -38,7 +39,7 @@ impl NewConnection<'_> {
     /// Attaches a hook to operations of this connection.
     ///
     /// # Errors
-    /// [`AttachError`]; nothing is attached then.
+    /// Returns an [`AttachError`] if the hook was not attached.
     pub fn attach(
         &mut self,
         hook: Box<dyn Hook>,
@@ -47,10 +48,11 @@ impl NewConnection<'_> {
         self.0.attach(hook, points)
     }
 
-    /// Attaches a hook that has frame types of its own, which it alone writes, parses and processes.
+    /// Attaches a hook that also defines frame types. Only this hook writes, parses and processes
+    /// frames of these types.
     ///
     /// # Errors
-    /// [`AttachError`]; nothing is attached then.
+    /// Returns an [`AttachError`] if the hook was not attached.
     pub fn attach_with_frames(
         &mut self,
         hook: Box<dyn Hook>,
@@ -61,15 +63,15 @@ impl NewConnection<'_> {
     }
 }
 
-/// Hooks run while the connection and its endpoint are locked: one that uses or owns its own [`Connection`], another
-/// of the endpoint's, or the endpoint waits for itself for ever.
+/// Hooks run while the connection and its endpoint are locked. A hook that uses or owns its own
+/// [`Connection`], another connection of the endpoint, or the endpoint causes a deadlock.
 impl Connection {
-    /// Attaches a hook to operations of this connection, from now on. For the handshake, too:
-    /// [`ClientConfig::with_hooks`](crate::ClientConfig::with_hooks) and
+    /// Attaches a hook to operations of this connection, from now on. To attach a hook before the
+    /// handshake, use [`ClientConfig::with_hooks`](crate::ClientConfig::with_hooks) or
     /// [`ServerConfig::with_hooks`](crate::ServerConfig::with_hooks).
     ///
     /// # Errors
-    /// [`AttachError`]; nothing is attached then.
+    /// Returns an [`AttachError`] if the hook was not attached.
     pub fn attach(
         &self,
         hook: Box<dyn Hook>,
@@ -78,11 +80,11 @@ impl Connection {
         self.attach_with_frames(hook, points, &[])
     }
 
-    /// Attaches a hook that has frame types of its own, which it alone writes, parses and processes. They
-    /// go in 1-RTT packets.
+    /// Attaches a hook that also defines frame types. Only this hook writes, parses and processes
+    /// frames of these types. The frames are sent in 1-RTT packets.
     ///
     /// # Errors
-    /// [`AttachError`]; nothing is attached then.
+    /// Returns an [`AttachError`] if the hook was not attached.
     pub fn attach_with_frames(
         &self,
         hook: Box<dyn Hook>,
@@ -91,30 +93,31 @@ impl Connection {
     ) -> Result<HookId, AttachError> {
         let mut state = self.cell().lock();
         let attached = state.connection.attach_with_frames(hook, points, frames);
-        // It may want frames sent, or a timer at another time.
+        // The hook may want to send frames or to change a timer.
         self.cell().touch(&mut state);
         attached
     }
 
-    /// Hands a message to a hook, in a call of
-    /// [`Operation::HookMessage`](equic_transport::operation::Operation::HookMessage) of that hook alone.
+    /// Sends a message to one hook. The connection calls
+    /// [`Operation::HookMessage`](equic_transport::operation::Operation::HookMessage) of that hook.
     ///
     /// # Errors
-    /// [`TellError`].
+    /// Returns a [`TellError`] if the message was not delivered.
     pub fn tell_hook(&self, id: HookId, message: &[u8]) -> Result<(), TellError> {
         let mut state = self.cell().lock();
         let told = state.connection.tell_hook(id, message);
-        // It may want frames sent, or other hooks attached.
+        // The hook may want to send frames or to attach other hooks.
         self.cell().touch(&mut state);
         told
     }
 
-    /// Reason for which the first hook was taken off that failed; none: none has failed.
+    /// Returns the error of the first hook that failed and was detached, or `None` if no hook has
+    /// failed.
     pub fn failed_hook(&self) -> Option<HookError> {
         self.cell().lock().failed_hook.as_deref().cloned()
     }
 
-    /// Takes a hook off again; none: it is off already.
+    /// Detaches a hook and returns it, or `None` if it is already detached.
     pub fn detach(&self, id: HookId) -> Option<Box<dyn Hook>> {
         let mut state = self.cell().lock();
         let hook = state.connection.detach(id);
@@ -123,7 +126,7 @@ impl Connection {
     }
 }
 
-/// Logs that have begun: without the feature `qlog` there are none.
+/// Logs of a new connection. Without the feature `qlog`, there are no logs.
 #[cfg(not(feature = "qlog"))]
 #[derive(Default)]
 pub(crate) struct Begun(());
@@ -134,7 +137,7 @@ impl Begun {
 }
 
 impl Shared {
-    /// Has a new connection logged, and shows it to whoever attaches hooks to it.
+    /// Starts the logs of a new connection, and calls `prepare` with the connection.
     pub(crate) fn begin(
         &self,
         connection: &mut equic_transport::Connection,

@@ -1,4 +1,4 @@
-//! The peer's identity and the connection's properties as TLS gives them.
+//! The peer's identity and other results of the TLS handshake.
 
 use equic_transport::{ExportError, HandshakeData};
 use rustls::pki_types::CertificateDer;
@@ -6,22 +6,25 @@ use rustls::pki_types::CertificateDer;
 use crate::Connection;
 
 impl Connection {
-    /// The certificates that the peer has shown, its own first; none: it has shown none, or the handshake
-    /// is not complete. A server asks for them only where its TLS configuration has a verifier of clients.
+    /// Returns the peer's certificate chain, with the peer's own certificate first. Returns `None`
+    /// if the peer has sent no certificate or the handshake is not complete. A server requests a
+    /// certificate only if its TLS configuration has a client verifier.
     pub fn peer_identity(&self) -> Option<Vec<CertificateDer<'static>>> {
         self.cell().lock().connection.peer_identity().map(<[_]>::to_vec)
     }
 
-    /// Application protocol and server name, as far as the handshake has agreed on them.
+    /// Returns the application protocol and the server name that the handshake has negotiated so
+    /// far.
     pub fn handshake_data(&self) -> HandshakeData {
         self.cell().lock().connection.handshake_data()
     }
 
-    /// Fills `output` with a secret of this connection that both ends can make and nobody else
-    /// (RFC 5705, RFC 8446 s.7.5), the same for the same `label` and `context`.
+    /// Fills `output` with keying material that only the two ends of this connection can derive
+    /// (RFC 5705, RFC 8446 s.7.5). The same `label` and `context` give the same output at both
+    /// ends.
     ///
     /// # Errors
-    /// [`ExportError`]: the handshake is not complete; or on a server, whose
+    /// Returns an [`ExportError`] if the handshake is not complete, or on a server if
     /// [`TransportConfig::keep_exporter`](crate::TransportConfig::keep_exporter) is off.
     pub fn export_keying_material(
         &self,

@@ -1,4 +1,4 @@
-//! A client's attempt, to be decided on.
+//! A client's connection attempt, which the application accepts or refuses.
 
 use std::future::{Future, IntoFuture};
 use std::net::{IpAddr, SocketAddr};
@@ -15,10 +15,11 @@ use crate::hooks::Begun;
 use crate::socket::{IncomingQueue, Inner, Shared, Socket};
 use crate::udp::Udp;
 
-/// A client wants a connection, and nothing was done for it yet. Dropped, it is ignored.
+/// A client's connection attempt. The endpoint has no connection for it yet. Dropping this value
+/// ignores the attempt.
 pub struct Incoming {
     socket: Arc<Socket>,
-    /// The attempt in the transport; none once it has been decided on.
+    /// The attempt in the transport, or `None` once the application has decided on it.
     inner: Option<equic_transport::Incoming>,
     arrival: DatagramMeta,
 }
@@ -28,40 +29,45 @@ impl Incoming {
         Incoming { socket, arrival: inner.arrival(), inner: Some(inner) }
     }
 
-    /// The client's address, as the socket sees it: an IPv4 client of a dual-stack socket has a
-    /// mapped address.
+    /// Returns the client's address in the form that the socket uses: a dual-stack socket reports
+    /// the IPv4-mapped address of an IPv4 client.
     pub fn remote_address(&self) -> SocketAddr {
         self.arrival.remote
     }
 
-    /// Our address that the client's datagram was sent to; none if the system did not tell.
+    /// Returns the local address to which the client's datagram was sent, or `None` if the system
+    /// did not report it.
     pub fn local_ip(&self) -> Option<IpAddr> {
         self.arrival.local
     }
 
-    /// True if the client has proven that it receives at its address (RFC 9000 s.8.1).
+    /// Returns `true` if the client's address is validated (RFC 9000 s.8.1).
     pub fn is_validated(&self) -> bool {
         self.inner.as_ref().is_some_and(equic_transport::Incoming::is_validated)
     }
 
-    /// True if [`Incoming::retry`] can be used: no client is sent two Retry packets.
+    /// Returns `true` if [`Incoming::retry`] can be used. A server sends a client at most one Retry
+    /// packet.
     pub fn may_retry(&self) -> bool {
         self.inner.as_ref().is_some_and(equic_transport::Incoming::may_retry)
     }
 
-    /// Begins the handshake.
+    /// Accepts the attempt and starts the handshake.
     ///
     /// # Errors
-    /// [`AcceptError`]: the packet was damaged or forged, a transport setting of the server is out of range, or the
-    /// endpoint accepts no clients (the client is refused then).
+    /// Returns an [`AcceptError`] in three cases:
+    ///
+    /// * The packet was corrupted or forged.
+    /// * A transport setting of the server is out of range.
+    /// * The endpoint accepts no clients. It then refuses the client.
     pub fn accept(self) -> Result<Connecting, AcceptError> {
         self.begin(None)
     }
 
-    /// As [`Incoming::accept`], with another configuration than the endpoint's for this connection.
+    /// Accepts the attempt with another configuration than the endpoint's.
     ///
     /// # Errors
-    /// As [`Incoming::accept`].
+    /// Returns the errors of [`Incoming::accept`].
     pub fn accept_with(self, config: &ServerConfig) -> Result<Connecting, AcceptError> {
         self.begin(Some(config))
     }
@@ -107,19 +113,19 @@ impl Incoming {
         Ok(Connecting::new(cell))
     }
 
-    /// Asks the client to show that it receives at its address (RFC 9000 s.8.1.2), by a Retry packet;
-    /// it comes again as another attempt then. Where [`Incoming::may_retry`] says no, it is ignored.
+    /// Sends a Retry packet, to validate the client's address (RFC 9000 s.8.1.2). The client's
+    /// answer is a new attempt. If [`Incoming::may_retry`] returns `false`, the attempt is ignored.
     pub fn retry(mut self) {
         let now = self.socket.now();
         self.answer(|inner, incoming, response| inner.endpoint.retry(now, incoming, response));
     }
 
-    /// Tells the client that it is not wanted: CONNECTION_REFUSED.
+    /// Refuses the attempt with the error code CONNECTION_REFUSED.
     pub fn refuse(mut self) {
         self.answer(|inner, incoming, response| inner.endpoint.refuse(incoming, response));
     }
 
-    /// Answers nothing.
+    /// Ignores the attempt. The client gets no answer.
     pub fn ignore(self) {
         drop(self);
     }
@@ -136,7 +142,7 @@ impl Incoming {
         }
     }
 
-    /// As [`Incoming::refuse`], by the task, which holds the socket.
+    /// Refuses the attempt. For the socket's task, which has already locked the socket.
     pub(crate) fn refuse_in(mut self, inner: &mut Inner, udp: &Udp) {
         let Some(incoming) = self.inner.take() else { return };
         let mut response = Vec::new();
@@ -156,7 +162,8 @@ impl IntoFuture for Incoming {
     }
 }
 
-/// A connection that was accepted by awaiting an [`Incoming`]. Dropped, it is given up.
+/// A future that accepts an [`Incoming`] and resolves to the [`Connection`]. Dropping it closes the
+/// connection.
 pub struct IncomingFuture(Result<Connecting, Option<ConnectionError>>);
 
 impl Future for IncomingFuture {
@@ -165,7 +172,7 @@ impl Future for IncomingFuture {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
             Ok(connecting) => Pin::new(connecting).poll(cx),
-            // Polled after it was ready.
+            // This future was polled again after it had returned its result.
             Err(error) => Poll::Ready(Err(error.take().unwrap_or(ConnectionError::LocallyClosed))),
         }
     }
@@ -179,19 +186,20 @@ impl Drop for Incoming {
     }
 }
 
-/// Reason for which an application is given no attempt now.
+/// The reason why the application gets no attempt now.
 pub(crate) enum NoAttempt {
-    /// One waits, and other tasks have their turn first, that of the socket among them: what an attempt before it has made, a
-    /// server's first flight, leaves before another is made, which is most of the work of a handshake.
+    /// An attempt waits, but other tasks run first. The socket's task then sends the server's first
+    /// flight of the previous attempt before the next handshake starts. This first flight is most
+    /// of the work of a handshake.
     AfterOthers,
-    /// None waits.
+    /// No attempt waits.
     NoneWaits,
-    /// There will be no more.
+    /// The endpoint accepts no more attempts.
     Closed,
 }
 
 impl IncomingQueue {
-    /// The next attempt, and whether more wait.
+    /// Returns the next attempt, and `true` if more attempts wait.
     pub(crate) fn take(&mut self) -> Result<(Incoming, bool), NoAttempt> {
         if std::mem::take(&mut self.given) && !self.list.is_empty() {
             return Err(NoAttempt::AfterOthers);
@@ -212,8 +220,8 @@ impl Shared {
         self.incoming.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts an attempt where the application looks.
-    /// Gives it back if nobody looks any more.
+    /// Adds an attempt to the queue of [`Endpoint::accept`](crate::Endpoint::accept). Returns the
+    /// attempt if the queue is closed.
     pub(crate) fn offer(&self, incoming: Incoming) -> Option<Incoming> {
         let mut queue = self.queue();
         if queue.closed {

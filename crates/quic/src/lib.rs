@@ -70,7 +70,7 @@
 //!   connection;
 //! * `log/`: qlog files and packet traces; `bind.rs`: sockets; `printable.rs`: a peer's text.
 //!
-//! Locks are taken in the order socket, connection, wake list, and never held across an await.
+//! Lock order: socket, connection, wake list. No lock is held across an await.
 
 #![forbid(unsafe_code)]
 

@@ -1,17 +1,18 @@
-//! Memory for what is to be sent, of all connections together.
+//! A limit on the memory for data that waits to be sent, over all connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that each connection may always have waiting to be sent.
+/// Number of bytes that each connection may always have waiting to be sent.
 const FLOOR: u64 = 64 << 10;
 
-/// A connection may have so large a part of what is left: one alone an eighth of all, and however many
-/// take what they get and give nothing back, there is something left for the next.
+/// A connection may use the free memory divided by this number. A single connection can therefore
+/// use at most an eighth of the total. Each further connection still gets a part of the rest, even
+/// if the earlier ones release nothing.
 const PART: u64 = 8;
 
-/// Bounds what waits to be sent or acknowledged in all connections that share it; clones are the same
-/// one.
+/// Limits the data that waits to be sent or acknowledged, over all connections that share this
+/// value. Clones refer to the same limit.
 #[derive(Clone, Debug)]
 pub struct SendMemory(Arc<Inner>);
 
@@ -22,22 +23,24 @@ struct Inner {
 }
 
 impl SendMemory {
-    /// A bound of `total` bytes for all connections, beside 64 KiB of each.
+    /// Creates a limit of `total` bytes over all connections. In addition, each connection may
+    /// always use 64 KiB.
     pub fn new(total: u64) -> SendMemory {
         SendMemory(Arc::new(Inner { total, used: AtomicU64::new(0) }))
     }
 
-    /// Bytes that wait to be sent or acknowledged now, in all connections.
+    /// Returns the number of bytes that wait to be sent or acknowledged now, over all connections.
     pub fn used(&self) -> u64 {
         self.0.used.load(Ordering::Relaxed)
     }
 
-    /// Bytes that a connection may have waiting now, its own among those that are used.
+    /// Returns the number of bytes that one connection may have waiting now. This is an eighth of
+    /// what is free, but at least 64 KiB.
     pub(crate) fn share(&self) -> u64 {
         (self.0.total.saturating_sub(self.used()) / PART).max(FLOOR)
     }
 
-    /// Counts a connection's waiting bytes anew: `before` were counted, `now` are waiting; sets
+    /// Updates the number of bytes that wait in one connection from `before` to `now`, and sets
     /// `before` to `now`.
     pub(crate) fn settle(&self, before: &mut u64, now: u64) {
         if now >= *before {
@@ -50,7 +53,7 @@ impl SendMemory {
 }
 
 impl Default for SendMemory {
-    /// Without a bound.
+    /// Returns a value without a limit.
     fn default() -> SendMemory {
         SendMemory::new(u64::MAX)
     }
@@ -60,8 +63,8 @@ impl Default for SendMemory {
 mod tests {
     use super::*;
 
-    /// However many keep what they get, the next one gets something, and all of them no more than there
-    /// is.
+    /// However many connections use their whole share, the next one gets memory, and the sum stays
+    /// below the limit.
     #[test]
     fn memory_of_one_connection_leaves_some_for_others() {
         let memory = SendMemory::new(64 << 20);

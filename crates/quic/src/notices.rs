@@ -1,5 +1,6 @@
-//! Limits on the log lines that hooks of connections cause. A peer's plugin can cause one with each packet, so each line
-//! takes a token of its connection and one of the process. Lines without a token are counted.
+//! Limits on the log lines that hooks of connections cause. A peer's plugin can cause one with each
+//! packet, so each line takes one token of its connection and one token of the process. Lines
+//! without a token are counted.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,19 +13,20 @@ const CONNECTION_INTERVAL: Duration = Duration::from_secs(1);
 const OF_PROCESS: u32 = 100;
 /// Time after which the connections of the process may cause another line.
 const PROCESS_INTERVAL: Duration = Duration::from_millis(100);
-/// Bytes of a hook's message that a line has at most. Escaped, each takes up to four characters.
+/// Maximum number of bytes of a hook's message in a line. Escaping can turn each byte into four
+/// characters.
 const MAX_MESSAGE: usize = 256;
 
 /// Lines that all connections of the process may still cause.
 static PROCESS: Mutex<Option<Bucket>> = Mutex::new(None);
 
-/// A token bucket that counts the lines it has refused.
+/// A token bucket. It counts the lines that it has refused.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     tokens: u32,
     most: u32,
     interval: Duration,
-    /// Time from which the next token is counted.
+    /// Time from which on the next token accrues.
     since: Instant,
     left_out: u64,
 }
@@ -34,8 +36,8 @@ impl Bucket {
         Bucket { tokens: most, most, interval, since: now, left_out: 0 }
     }
 
-    /// Takes a token. Returns how many lines were refused since the last call that returned a number, or `None` if there
-    /// is no token.
+    /// Takes a token. Returns the number of lines refused since the last successful call, or `None`
+    /// if there is no token.
     fn take(&mut self, now: Instant) -> Option<u64> {
         let passed = now.saturating_duration_since(self.since).as_nanos();
         let earned = passed / self.interval.as_nanos();
@@ -43,7 +45,7 @@ impl Bucket {
         if earned >= u128::from(missing) {
             (self.tokens, self.since) = (self.most, now);
         } else {
-            // Less than `missing`, so it fits.
+            // The value is less than `missing`, so it fits.
             let earned = earned as u32;
             self.tokens += earned;
             self.since += self.interval * earned;
@@ -61,13 +63,14 @@ impl Bucket {
     }
 }
 
-/// Lines that the hooks of one connection may still cause. The bucket is `None` until the first line.
+/// Log lines that the hooks of one connection may still cause. The bucket is `None` until the first
+/// line.
 #[derive(Debug, Default)]
 pub(crate) struct Notices(Option<Bucket>);
 
 impl Notices {
-    /// Returns whether a line may be written. Before it returns `true`, it writes the number of lines that were left out,
-    /// if there are any.
+    /// Returns whether a line may be written. If it returns `true`, it first writes the number of
+    /// lines that were left out, if there are any.
     pub(crate) fn admit(&mut self) -> bool {
         let Some((own, all)) = self.take(&PROCESS, Instant::now()) else { return false };
         if own > 0 {
@@ -85,8 +88,9 @@ impl Notices {
         true
     }
 
-    /// Takes a token of the connection and one of the process. Returns how many lines were left out since the last line:
-    /// of this connection, and of all connections because of the limit of the process.
+    /// Takes a token of the connection and a token of the process. Returns how many lines were left
+    /// out since the last line: of this connection, and of all connections because of the limit of
+    /// the process.
     fn take(&mut self, process: &Mutex<Option<Bucket>>, now: Instant) -> Option<(u64, u64)> {
         let new = || Bucket::new(OF_CONNECTION, CONNECTION_INTERVAL, now);
         let bucket = self.0.get_or_insert_with(new);
@@ -97,25 +101,27 @@ impl Notices {
             process.get_or_insert_with(new).take(now)
         };
         if all.is_none() {
-            // The connection's number is due with its next line.
+            // The connection's number is reported with its next line.
             bucket.left_out = own.saturating_add(1);
         }
         Some((own, all?))
     }
 
-    /// Writes the number of lines that were left out, if there are any, at the end of the connection.
+    /// Writes the number of lines that were left out, if there are any. Called at the end of the
+    /// connection.
     pub(crate) fn finish(&mut self) {
         if let Some(bucket) = &mut self.0
             && bucket.left_out > 0
         {
-            // The connection causes no further lines, so it needs no token of its own for this one.
+            // The connection causes no further lines, so this line needs no token of the
+            // connection.
             bucket.tokens = bucket.tokens.max(1);
             self.admit();
         }
     }
 }
 
-/// A hook's message as a line shows it: escaped, and cut.
+/// Returns a hook's message as it appears in a line: escaped and truncated.
 pub(crate) fn shown(message: &[u8]) -> String {
     let cut = &message[..message.len().min(MAX_MESSAGE)];
     match message.len() - cut.len() {
@@ -141,7 +147,7 @@ mod tests {
         let later = start + CONNECTION_INTERVAL;
         assert_eq!(notices.take(&process, later), Some((1990, 0)));
         assert_eq!(notices.take(&process, later), None);
-        // However long it was silent, no more than the burst.
+        // However long the connection was silent, it gets at most one burst.
         assert_eq!(lines(&mut notices, &process, later + CONNECTION_INTERVAL * 100_000), 10);
     }
 
@@ -152,7 +158,7 @@ mod tests {
         let written: usize = many.iter_mut().map(|one| lines(one, &process, start)).sum();
         assert_eq!(written, 100);
         let later = start + PROCESS_INTERVAL;
-        // 990 connections took all ten tokens of their own and none of the process.
+        // 990 connections took all ten of their own tokens, but none of the process.
         let next = Notices::default().take(&process, later);
         assert_eq!(next, Some((0, 9900)));
         assert_eq!(many[999].0.map(|bucket| bucket.left_out), Some(1000));

@@ -1,5 +1,5 @@
-//! The system's sockets behind one [`Socket`](crate::socket::Socket): the first one, and those of further local addresses,
-//! from which other paths of its connections go.
+//! The system's sockets of one [`Socket`](crate::socket::Socket): the first one, and those of
+//! further local addresses for other paths.
 
 use std::io;
 use std::net::IpAddr;
@@ -8,33 +8,34 @@ use std::time::Instant;
 
 use crate::udp::{Outgoing, Udp};
 
-/// A socket that is bound to a further address of ours.
+/// A socket that is bound to a further local address.
 pub(crate) struct Local {
     pub address: IpAddr,
     pub udp: Udp,
 }
 
-/// Sockets that datagrams go out of, each out of that of its source address.
+/// The sockets for sending. A datagram's source address selects its socket.
 #[derive(Clone, Copy)]
 pub(crate) struct Outlets<'a> {
     pub first: &'a Udp,
     pub others: &'a [Arc<Local>],
 }
 
-/// Where messages go, and what time it is there.
+/// Sends messages, and provides the time. Tests replace it.
 pub(crate) trait Out: Copy {
-    /// Datagrams of one size that may be sent at once.
+    /// Returns the maximum number of datagrams in one message.
     fn max_segments(self) -> usize;
 
-    /// As [`Udp::send`].
+    /// Sends a message: see [`Udp::send`].
     fn send(self, outgoing: &Outgoing<'_>) -> io::Result<usize>;
 
-    /// The present time, to measure how long the system takes for messages.
+    /// Returns the current time, to measure how long the system takes for messages.
     fn clock(self) -> Instant;
 }
 
 impl<'a> Outlets<'a> {
-    /// The socket for datagrams from this address; where none is bound to it, the first, from which the system chooses.
+    /// Returns the socket that is bound to this source address. Otherwise returns the first socket,
+    /// and the system chooses the source address.
     pub(crate) fn of(self, source: Option<IpAddr>) -> &'a Udp {
         let bound = |local: &&Arc<Local>| Some(local.address) == source;
         self.others.iter().find(bound).map_or(self.first, |local| &local.udp)
@@ -42,7 +43,7 @@ impl<'a> Outlets<'a> {
 }
 
 impl Out for Outlets<'_> {
-    /// What all of them take.
+    /// Returns the number that all sockets support.
     fn max_segments(self) -> usize {
         let others = self.others.iter().map(|local| local.udp.max_segments());
         others.fold(self.first.max_segments(), usize::min)

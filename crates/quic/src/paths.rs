@@ -1,4 +1,4 @@
-//! Several paths of a connection at a time (RFC 10069).
+//! Several paths of a connection at the same time (RFC 10069).
 
 use std::future::poll_fn;
 use std::net::IpAddr;
@@ -11,28 +11,31 @@ use crate::cell::Wait;
 use crate::connection::Connection;
 use crate::error::ConnectionError;
 
-/// Reason that a path could not be opened.
+/// The reason why a path could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
-    /// It cannot be opened.
+    /// This endpoint cannot open the path.
     #[error(transparent)]
     CannotOpen(#[from] OpenPathError),
-    /// The server has not answered on it, or does not want it.
+    /// The server has not answered on the path, or has rejected it.
     #[error("the server does not answer on the path")]
     NoAnswer,
-    /// The connection is over.
+    /// The connection is closed.
     #[error(transparent)]
     Connection(#[from] ConnectionError),
 }
 
 impl Connection {
-    /// A client opens another path to its server, from `local`: the address of the endpoint's first socket, or one that
-    /// [`Endpoint::add_local_address`](crate::Endpoint::add_local_address) has added. Waits until data can be sent there,
-    /// which takes a round trip at least. Where the future is dropped once the path is begun, it is opened all the same.
+    /// Opens another path to the server. Only clients can do that. `local` is the address of the
+    /// endpoint's first socket, or an address that
+    /// [`Endpoint::add_local_address`](crate::Endpoint::add_local_address) has added. Waits until
+    /// the path is validated, which takes at least one round trip. If the future is dropped after
+    /// it has started to open the path, the path is still opened.
     ///
     /// # Errors
-    /// [`PathError`]. Both ends have to allow several paths: [`TransportConfig::max_paths`](crate::TransportConfig).
+    /// Returns a [`PathError`], for example if one of the two ends does not permit several paths
+    /// ([`TransportConfig::max_paths`](crate::TransportConfig)).
     pub async fn open_path(&self, local: IpAddr) -> Result<PathId, PathError> {
         let mut begun = None;
         poll_fn(|cx| self.poll_open_path(cx, local, &mut begun)).await
@@ -56,11 +59,11 @@ impl Connection {
                 let remote = state.connection.remote_address();
                 let local = as_written(local, remote.is_ipv6());
                 let opened = state.connection.open_path(now, Some(local), remote);
-                // There may be something to send, which is also what the peer has to give more connection IDs for.
+                // There may be something to send, such as a request for more connection IDs.
                 cell.touch(&mut state);
                 match opened {
                     Ok(id) => *begun.insert(id),
-                    // Wait for the next datagram of the peer's.
+                    // Try again after the next datagram of the peer.
                     Err(OpenPathError::NotConfirmed | OpenPathError::NoConnectionId) => {
                         state.wakers.register(Wait::Paths, cx);
                         return Poll::Pending;
@@ -80,11 +83,12 @@ impl Connection {
         }
     }
 
-    /// Closes one of several paths; `code` tells the peer why, such as
-    /// [`TransportErrorCode::APPLICATION_ABANDON_PATH`]. What is in flight there is sent on another.
+    /// Closes one of several paths. `code` is sent to the peer, for example
+    /// [`TransportErrorCode::APPLICATION_ABANDON_PATH`]. Data in flight on this path is sent again
+    /// on another.
     ///
     /// # Errors
-    /// [`ClosePathError`]; nothing has changed then.
+    /// Returns a [`ClosePathError`] if the path cannot be closed. Nothing changes in that case.
     pub fn close_path(&self, id: PathId, code: TransportErrorCode) -> Result<(), ClosePathError> {
         let now = self.cell().socket.now();
         let mut state = self.cell().lock();
@@ -93,10 +97,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Says what is to be done with a path, to this end and to the peer.
+    /// Sets the status of a path at this end, and sends it to the peer.
     ///
     /// # Errors
-    /// [`ClosePathError::NoSuchPath`].
+    /// Returns [`ClosePathError::NoSuchPath`] if the path is not open.
     pub fn set_path_status(&self, id: PathId, status: PathStatus) -> Result<(), ClosePathError> {
         let mut state = self.cell().lock();
         state.connection.set_path_status(id, status)?;
@@ -104,19 +108,21 @@ impl Connection {
         Ok(())
     }
 
-    /// Says what it costs to use a path, a label in the application's units that plugins can read; the peer is not told.
+    /// Sets the cost of using a path. Plugins can read this number, which is in units of the
+    /// application. It is not sent to the peer. Default: 0.
     ///
     /// # Errors
-    /// [`ClosePathError::NoSuchPath`].
+    /// Returns [`ClosePathError::NoSuchPath`] if the path is not open.
     pub fn set_path_cost(&self, id: PathId, cost: u32) -> Result<(), ClosePathError> {
         self.cell().lock().connection.set_path_cost(id, cost)
     }
 
-    /// Waits until a path is opened or closed, by either end, beyond the first `seen` such changes of the connection. Returns
-    /// the number of changes until now, for the next call; the first has `seen` = 0.
+    /// Waits until the number of path changes of the connection exceeds `seen`. Each path that
+    /// either end opens or closes is one change. Returns the number of changes, which is the
+    /// argument for the next call. The first call should pass 0.
     ///
     /// # Errors
-    /// The connection is over.
+    /// Returns an error if the connection is closed.
     pub async fn paths_changed(&self, seen: u64) -> Result<u64, ConnectionError> {
         poll_fn(|cx| {
             let mut state = self.cell().lock();
@@ -132,13 +138,14 @@ impl Connection {
         .await
     }
 
-    /// The paths that are open, in the order of their IDs.
+    /// Returns the open paths, in the order of their IDs.
     pub fn paths(&self) -> Vec<PathInfo> {
         self.cell().lock().connection.paths().collect()
     }
 }
 
-/// An address of ours as a socket writes it; `mapped`: as one for both families does.
+/// Returns a local address in the form that a socket uses. With `mapped`, an IPv4 address becomes
+/// an IPv4-mapped IPv6 address, as on dual-stack sockets.
 pub(crate) fn as_written(address: IpAddr, mapped: bool) -> IpAddr {
     match address {
         IpAddr::V4(v4) if mapped => IpAddr::V6(v4.to_ipv6_mapped()),

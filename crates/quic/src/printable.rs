@@ -1,14 +1,15 @@
-//! Text of a peer's, before a person sees it.
+//! Makes text of a peer safe to show to a person.
 
-/// True if a character can be shown as it is: it draws something, moves no cursor, and turns no text
-/// around. Terminals act on the others (ESC, BEL, CR, C1 controls), or show what follows in another
-/// order (U+202E).
+/// Returns `true` if a character can be shown unchanged: it is visible or a space, moves no cursor,
+/// and does not change the direction of text. Terminals interpret other characters (ESC, BEL, CR,
+/// C1 controls), or reorder the text that follows (U+202E).
 pub fn is_printable(character: char) -> bool {
-    // What Rust itself would not print in a string, but for quotes.
+    // These are the characters that Rust's `Debug` prints unchanged in a string, and quotes.
     matches!(character, '"' | '\'') || character.escape_debug().len() == 1
 }
 
-/// A peer's text with what cannot be shown escaped, as `\u{1b}`; a backslash of its own is doubled.
+/// Returns a peer's text with unprintable characters escaped, for example as `\u{1b}`. Each
+/// backslash is doubled.
 #[must_use]
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());

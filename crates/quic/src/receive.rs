@@ -1,4 +1,4 @@
-//! The receiving half of a stream in the application's hands.
+//! The receiving half of a stream.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,21 +15,22 @@ use crate::cell::register;
 use crate::connection::Guard;
 use crate::error::{ReadError, ReadToEndError};
 
-/// Bytes that are read at a time where the caller brings no buffer.
+/// Maximum number of bytes that are read at a time if the caller provides no buffer.
 const CHUNK: usize = 16 * 1024;
 
-/// Receives on a stream. Dropped before its end, the peer is asked to stop, with code 0.
+/// The receiving half of a stream. If it is dropped before the end of the stream, the stream is
+/// stopped with code 0 (STOP_SENDING).
 pub struct RecvStream {
     guard: Arc<Guard>,
     id: StreamId,
     /// See [`crate::cell::State::epoch`].
     epoch: u8,
     end: Option<End>,
-    /// Data that a [`RecvStream::read_to_end`] had read when it was dropped. Every read returns it first.
+    /// Data that a dropped [`RecvStream::read_to_end`] had read. Every read returns it first.
     kept: Vec<u8>,
 }
 
-/// Nothing more comes.
+/// The reason why no more data arrives.
 #[derive(Clone, Copy)]
 enum End {
     Finished,
@@ -42,16 +43,16 @@ impl RecvStream {
         RecvStream { guard, id, epoch, end: None, kept: Vec::new() }
     }
 
-    /// The stream's ID.
+    /// Returns the stream's ID.
     pub fn id(&self) -> StreamId {
         self.id
     }
 
-    /// As [`RecvStream::read`], for those who implement a future themselves: how many bytes, 0 when
-    /// all has been read.
+    /// Polls for data: see [`RecvStream::read`]. For manual implementations of `Future`. Returns
+    /// the number of bytes, or 0 at the end of the stream.
     ///
     /// # Errors
-    /// [`ReadError`].
+    /// Returns a [`ReadError`] if no more data can be read.
     pub fn poll_read(
         &mut self,
         cx: &Context<'_>,
@@ -69,10 +70,10 @@ impl RecvStream {
         self.poll_with(cx, |streams, id| streams.read(id, buffer))
     }
 
-    /// As [`RecvStream::read_chunk`], for those who implement a future themselves.
+    /// Polls for data: see [`RecvStream::read_chunk`]. For manual implementations of `Future`.
     ///
     /// # Errors
-    /// [`ReadError`].
+    /// Returns a [`ReadError`] if no more data can be read.
     pub fn poll_read_chunk(&mut self, cx: &Context<'_>) -> Poll<Result<Option<Bytes>, ReadError>> {
         if !self.kept.is_empty() {
             return Poll::Ready(Ok(Some(Bytes::from(std::mem::take(&mut self.kept)))));
@@ -86,11 +87,11 @@ impl RecvStream {
         outcome.map_ok(|count| (count > 0).then(|| Bytes::from(chunk)))
     }
 
-    /// As [`RecvStream::read_with`], for those who implement a future themselves; returns the number of bytes, 0 when all has
-    /// been read.
+    /// Polls for data: see [`RecvStream::read_with`]. For manual implementations of `Future`.
+    /// Returns the number of bytes, or 0 at the end of the stream.
     ///
     /// # Errors
-    /// [`ReadError`].
+    /// Returns a [`ReadError`] if no more data can be read.
     pub fn poll_read_with(
         &mut self,
         cx: &Context<'_>,
@@ -109,7 +110,7 @@ impl RecvStream {
         let mut pieces = Pieces::default();
         let outcome = self.poll_with(cx, |streams, id| streams.read_pieces(id, limit, &mut pieces));
         if let Poll::Ready(Ok(1..)) = outcome {
-            // The connection is not locked meanwhile: whoever looks at the data may use it.
+            // The connection is not locked during the calls, so `take` may use it.
             pieces.iter().for_each(take);
             self.guard.0.lock().connection.streams().take_back(&mut pieces);
         }
@@ -131,7 +132,7 @@ impl RecvStream {
         let mut state = cell.lock();
         state.check(self.epoch, ReadError::EarlyDataRejected)?;
         let outcome = read(state.connection.streams(), self.id);
-        // The peer may be told of more room.
+        // The connection may now raise the peer's flow control limit.
         if state.connection.streams().has_control() {
             cell.touch(&mut state);
         }
@@ -153,20 +154,22 @@ impl RecvStream {
         }
     }
 
-    /// Reads into `buffer`, waiting while there is nothing; how many bytes, none: all has been read.
+    /// Reads into `buffer`, and waits if no data is available. Returns the number of bytes, or
+    /// `None` at the end of the stream.
     ///
     /// # Errors
-    /// [`ReadError`].
+    /// Returns a [`ReadError`] if no more data can be read.
     pub async fn read(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, ReadError> {
         let count = poll_fn(|cx| self.poll_read(cx, buffer)).await?;
         Ok((count > 0 || buffer.is_empty()).then_some(count))
     }
 
-    /// Reads at most `limit` bytes without a copy: calls `take` with one slice of received data after the other, in order. Returns
-    /// the number of bytes; none: all has been read. Waits while there is nothing.
+    /// Reads at most `limit` bytes without a copy: calls `take` with each slice of received data,
+    /// in order. Waits if no data is available. Returns the number of bytes, or `None` at the end
+    /// of the stream.
     ///
     /// # Errors
-    /// [`ReadError`].
+    /// Returns a [`ReadError`] if no more data can be read.
     pub async fn read_with(
         &mut self,
         limit: usize,
@@ -176,20 +179,22 @@ impl RecvStream {
         Ok((count > 0 || limit == 0).then_some(count))
     }
 
-    /// The next bytes, as they came; none: all has been read.
+    /// Reads the next bytes, and waits if no data is available. Returns `None` at the end of the
+    /// stream.
     ///
     /// # Errors
-    /// [`ReadError`].
+    /// Returns a [`ReadError`] if no more data can be read.
     pub async fn read_chunk(&mut self) -> Result<Option<Bytes>, ReadError> {
         poll_fn(|cx| self.poll_read_chunk(cx)).await
     }
 
-    /// Reads all up to the end of the stream, at most `limit` bytes. If the future is dropped, the stream keeps what it
-    /// has read, and the next read of any kind returns that first.
+    /// Reads to the end of the stream, at most `limit` bytes. If the future is dropped, the stream
+    /// keeps what the future has read, and the next read of any kind returns that first.
     ///
     /// # Errors
-    /// [`ReadToEndError::TooLong`] if the peer sends more: the stream is stopped then, with code 0. After a
-    /// [`ReadToEndError::Read`], the other reads still return what came before the error.
+    /// Returns [`ReadToEndError::TooLong`] if the peer sends more than `limit` bytes; the stream is
+    /// then stopped with code 0. Returns [`ReadToEndError::Read`] if reading fails; other reads
+    /// then still return what arrived before the error.
     pub async fn read_to_end(&mut self, limit: usize) -> Result<Vec<u8>, ReadToEndError> {
         loop {
             if self.kept.len() > limit {
@@ -203,7 +208,7 @@ impl RecvStream {
         }
     }
 
-    /// Wants no more, and tells the peer why with an application error code.
+    /// Stops the stream with an application error code (STOP_SENDING). Unread data is discarded.
     pub fn stop(&mut self, code: VarInt) {
         self.kept = Vec::new();
         if self.end.is_some() {

@@ -1,5 +1,5 @@
-//! Fresh connection IDs for connections whose IDs are out of date, as when keys are rotated that they were made with
-//! (RFC 9000 s.5.1.2).
+//! Replaces the IDs of connections when they become outdated, for example because the key that made
+//! them was rotated (RFC 9000 s.5.1.2).
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -13,30 +13,33 @@ use crate::cell::Cell;
 use crate::contain::contain;
 use crate::socket::Inner;
 
-/// Time between two looks at the generator.
+/// Time between two checks of the generator.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Connections that are given fresh IDs after one look: all at once would be a flood of frames.
+/// Maximum number of connections that get new IDs after one check. All connections at once would
+/// cause a burst of frames.
 const AT_ONCE: usize = 1024;
 
 /// Watches the generator of a socket's connection IDs.
 pub(crate) struct Renewal {
-    /// The generation of the IDs that all connections have or are being given.
+    /// The current generation of IDs. All connections have IDs of this generation, or are getting
+    /// them.
     generation: u64,
-    /// Index of the next connection to be given fresh IDs; none: all have them.
+    /// Index of the next connection that gets new IDs, or `None` if all have them.
     next: Option<usize>,
     sleep: Pin<Box<Sleep>>,
 }
 
 impl Renewal {
-    /// None where IDs are never out of date. Must be called inside a tokio runtime.
+    /// Returns `None` if the generator's IDs never become outdated. Must be called inside a tokio
+    /// runtime.
     pub(crate) fn of(inner: &Inner) -> Option<Renewal> {
         let generation = inner.endpoint.id_generation()?;
         Some(Renewal { generation, next: None, sleep: Box::pin(tokio::time::sleep(PAUSE)) })
     }
 
-    /// Has connections replace their IDs, if it is time to and there is need; those that have something to send then
-    /// are put into `work`. The task is woken for the next look.
+    /// If a check is due, replaces the IDs of connections with outdated IDs, and adds these
+    /// connections to `work`. Schedules the next check.
     pub(crate) fn look(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! From datagrams that were received to whose they are.
+//! Finds the connections of received datagrams.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,23 +11,24 @@ use crate::incoming::Incoming;
 use crate::socket::{Inner, Passed, Socket};
 use crate::udp::Udp;
 
-/// Brings datagrams to where they belong.
+/// Passes received datagrams to their connections.
 pub(crate) struct Route<'a> {
-    /// Socket that the datagrams came to.
+    /// The socket that received the datagrams.
     pub socket: &'a Arc<Socket>,
-    /// All sockets of the endpoint, this one among them; alone: empty.
+    /// All sockets of the endpoint, including this one, or empty if there is only one.
     pub siblings: &'a [Arc<Socket>],
-    /// Number of the socket among them.
+    /// Index of this socket in `siblings`.
     pub index: usize,
     /// The system's socket, for answers.
     pub udp: &'a Udp,
-    /// Time at which the datagrams are looked at.
+    /// The time of receipt.
     pub now: Timestamp,
 }
 
 impl Route<'_> {
-    /// Takes the datagrams of a message, `segment` bytes each, which are of one sender and mostly for one connection: that is
-    /// locked once. True if an application has been told of data, and may answer it.
+    /// Handles the datagrams of a message. They have `segment` bytes each, and come from one
+    /// sender. Most messages are for one connection, which is then locked only once. Returns `true`
+    /// if an application was notified of data, so that it may send an answer.
     pub(crate) fn take(
         &self,
         inner: &mut Inner,
@@ -43,9 +44,10 @@ impl Route<'_> {
             let mut found = None;
             match self.find(&mut inner.endpoint, *arrival, datagram, response) {
                 Received::Connection(handle) => {
-                    // An ID of a connection of this socket names no other.
+                    // The socket need not be checked again: these datagrams have an ID of a
+                    // connection of this socket.
                     let is_same = |datagram: &&[u8]| inner.endpoint.is_for_recent(handle, datagram);
-                    // As nearly all of a message are.
+                    // Nearly all datagrams of a message are for the same connection.
                     let same = behind.chunks(segment).take_while(is_same).map(<[u8]>::len);
                     length += same.sum::<usize>();
                     found = inner.cells.get(handle.0).and_then(Option::as_ref);
@@ -57,7 +59,7 @@ impl Route<'_> {
             if let Some(cell) = found {
                 match contain(|| self.hand_to(cell, arrival, (run, segment), work)) {
                     Some(heard) => told |= heard,
-                    // The task ends the connection when it next looks at it.
+                    // The task ends the connection when it next handles it.
                     None => work.push_back(Arc::clone(cell)),
                 }
             }
@@ -66,7 +68,8 @@ impl Route<'_> {
         told
     }
 
-    /// Hands datagrams to their connection, and has it looked at. True if its application has been told of data.
+    /// Passes datagrams to their connection, and schedules the connection. Returns `true` if its
+    /// application was notified of data.
     fn hand_to(
         &self,
         cell: &Arc<Cell>,
@@ -84,7 +87,8 @@ impl Route<'_> {
         told
     }
 
-    /// Whose a datagram is; what is another socket's is passed on, and what is nobody's is answered here.
+    /// Finds the connection of a datagram. If the connection belongs to another socket, passes the
+    /// datagram to that socket. If there is no connection, sends an answer if one is needed.
     fn find(
         &self,
         endpoint: &mut equic_transport::Endpoint,
@@ -108,7 +112,7 @@ impl Route<'_> {
         received
     }
 
-    /// Gives datagrams to a connection.
+    /// Passes datagrams to a connection.
     fn hand_in(
         &self,
         state: &mut State,
@@ -118,14 +122,15 @@ impl Route<'_> {
         while state.connection.is_early() && !bytes.is_empty() {
             let (datagram, behind) = bytes.split_at_mut(segment.min(bytes.len()));
             state.connection.handle_datagram(self.now, *arrival, datagram);
-            // Lest a stream of before a rejection is taken for one of after it.
+            // Streams that were opened before a rejection of early data must not be confused with
+            // streams that are opened after it.
             state.take_events();
             bytes = behind;
         }
         state.connection.handle_datagrams(self.now, arrival, bytes, segment);
     }
 
-    /// A client wants a connection.
+    /// Offers a client's connection attempt to the application, or refuses it.
     fn offer(&self, inner: &mut Inner, incoming: equic_transport::Incoming) {
         let incoming = Incoming::new(Arc::clone(self.socket), incoming);
         let shared = &self.socket.shared;
@@ -138,8 +143,9 @@ impl Route<'_> {
         }
     }
 
-    /// Returns the socket whose connection a datagram is for, if it is another: the client has moved, a NAT
-    /// has given it another port within the handshake, or the system distributes anew.
+    /// Returns the socket of a datagram's connection if it is not this socket. Reasons for a
+    /// difference: the client has migrated, a NAT has changed the client's port during the
+    /// handshake, or the kernel now distributes datagrams in another way.
     fn sibling(
         &self,
         endpoint: &equic_transport::Endpoint,

@@ -1,4 +1,4 @@
-//! The sending half of a stream in the application's hands.
+//! The sending half of a stream.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,14 +15,14 @@ use crate::cell::{State, register};
 use crate::connection::{Connection, Guard};
 use crate::error::WriteError;
 
-/// Sends on a stream. Dropped, it is finished: what was written is still sent. `AsyncWrite`'s shutdown
-/// finishes it, too.
+/// The sending half of a stream. Dropping it finishes the stream: data that was written is still
+/// sent. `AsyncWrite::poll_shutdown` finishes the stream, too.
 pub struct SendStream {
     guard: Arc<Guard>,
     id: StreamId,
     /// See [`State::epoch`].
     epoch: u8,
-    /// The stream was finished or reset.
+    /// Whether the stream was finished or reset.
     ended: bool,
 }
 
@@ -31,7 +31,7 @@ impl SendStream {
         SendStream { guard, id, epoch, ended: false }
     }
 
-    /// The stream's ID.
+    /// Returns the stream's ID.
     pub fn id(&self) -> StreamId {
         self.id
     }
@@ -63,10 +63,11 @@ impl SendStream {
         }
     }
 
-    /// As [`SendStream::write`], for those who implement a future themselves.
+    /// Polls for room and writes: see [`SendStream::write`]. For manual implementations of
+    /// `Future`.
     ///
     /// # Errors
-    /// [`WriteError`].
+    /// Returns a [`WriteError`] if no more data can be written.
     pub fn poll_write(&mut self, cx: &Context<'_>, data: &[u8]) -> Poll<Result<usize, WriteError>> {
         if data.is_empty() {
             return Poll::Ready(Ok(0));
@@ -74,10 +75,11 @@ impl SendStream {
         self.poll_with(cx, |streams, id| streams.write(id, data))
     }
 
-    /// As [`SendStream::poll_write`], without copying: what was written is taken off `data`.
+    /// Writes as [`SendStream::poll_write`] does, but without a copy. Removes the written bytes
+    /// from `data`.
     ///
     /// # Errors
-    /// [`WriteError`].
+    /// Returns a [`WriteError`] if no more data can be written.
     pub fn poll_write_chunk(
         &mut self,
         cx: &Context<'_>,
@@ -89,11 +91,11 @@ impl SendStream {
         self.poll_with(cx, |streams, id| streams.write_bytes(id, data))
     }
 
-    /// As [`SendStream::poll_write`], of a buffer that may lie in several pieces, which are written together: what was
-    /// written is taken off `data`.
+    /// Writes as [`SendStream::poll_write`] does, from a buffer that may have several chunks.
+    /// Removes the written bytes from `data`.
     ///
     /// # Errors
-    /// [`WriteError`].
+    /// Returns a [`WriteError`] if no more data can be written.
     pub fn poll_write_buf(
         &mut self,
         cx: &Context<'_>,
@@ -110,7 +112,7 @@ impl SendStream {
                         data.advance(count);
                         written += count;
                     }
-                    // What keeps the rest is said the next time.
+                    // The next call returns the reason why the rest was not written.
                     Err(_) if written > 0 => break,
                     Err(error) => return Err(error),
                 }
@@ -119,18 +121,19 @@ impl SendStream {
         })
     }
 
-    /// Writes as much of `data` as there is room for, waiting while there is none; how many bytes.
+    /// Writes as much of `data` as there is room for, and waits while there is no room. Returns the
+    /// number of bytes.
     ///
     /// # Errors
-    /// [`WriteError`].
+    /// Returns a [`WriteError`] if no more data can be written.
     pub async fn write(&mut self, data: &[u8]) -> Result<usize, WriteError> {
         poll_fn(|cx| self.poll_write(cx, data)).await
     }
 
-    /// Writes all of `data`. Dropped before its end, part of it may have been written.
+    /// Writes all of `data`. If the future is dropped, a part of `data` may have been written.
     ///
     /// # Errors
-    /// [`WriteError`].
+    /// Returns a [`WriteError`] if no more data can be written.
     pub async fn write_all(&mut self, mut data: &[u8]) -> Result<(), WriteError> {
         while !data.is_empty() {
             let count = self.write(data).await?;
@@ -139,10 +142,10 @@ impl SendStream {
         Ok(())
     }
 
-    /// As [`SendStream::write_all`], without copying.
+    /// Writes all of `data` as [`SendStream::write_all`] does, but without a copy.
     ///
     /// # Errors
-    /// [`WriteError`].
+    /// Returns a [`WriteError`] if no more data can be written.
     pub async fn write_chunk(&mut self, mut data: Bytes) -> Result<(), WriteError> {
         while !data.is_empty() {
             poll_fn(|cx| self.poll_write_chunk(cx, &mut data)).await?;
@@ -150,11 +153,13 @@ impl SendStream {
         Ok(())
     }
 
-    /// Says that all was written. If the peer wants no more this does nothing;
-    /// [`SendStream::stopped`] tells.
+    /// Finishes the stream: the peer sees its end after the last byte that was written. If the peer
+    /// has stopped the stream, this does nothing, and [`SendStream::stopped`] returns the peer's
+    /// code.
     ///
     /// # Errors
-    /// It was finished or reset before.
+    /// Returns a [`WriteError`], for example [`WriteError::Closed`] if the stream was finished or
+    /// reset before.
     pub fn finish(&mut self) -> Result<(), WriteError> {
         if self.ended {
             return Err(WriteError::Closed);
@@ -173,7 +178,8 @@ impl SendStream {
         Ok(())
     }
 
-    /// Gives the stream up with an application error code: what was written may not arrive.
+    /// Resets the stream with an application error code (RESET_STREAM). Data that was written may
+    /// not arrive.
     pub fn reset(&mut self, code: VarInt) {
         let cell = &self.guard.0;
         let mut state = cell.lock();
@@ -185,10 +191,11 @@ impl SendStream {
         }
     }
 
-    /// Waits until the peer has all that was written and the end (none), or wants no more (its code).
+    /// Waits until the peer has acknowledged all data and the end of the stream, or has stopped the
+    /// stream. Returns `None` in the first case, and the peer's error code in the second.
     ///
     /// # Errors
-    /// The connection is over, or the stream is gone with rejected early data.
+    /// Returns a [`WriteError`] if the connection is closed or the early data was rejected.
     pub async fn stopped(&mut self) -> Result<Option<u64>, WriteError> {
         poll_fn(|cx| {
             let mut state = self.guard.0.lock();
@@ -206,12 +213,12 @@ impl SendStream {
         .await
     }
 
-    /// Sets the stream's priority among those of its connection: streams of higher priority send first,
-    /// those of the same priority take turns. The default is 0.
+    /// Sets the stream's priority among the streams of its connection. Streams of a higher priority
+    /// send first. Streams of the same priority take turns. Default: 0.
     ///
     /// # Errors
-    /// [`WriteError::Closed`]: all that was written is acknowledged, or the stream was reset. Others as of
-    /// [`SendStream::write`].
+    /// Returns [`WriteError::Closed`] if all data was acknowledged or the stream was reset, and
+    /// otherwise the errors of [`SendStream::write`].
     pub fn set_priority(&mut self, priority: i32) -> Result<(), WriteError> {
         let mut state = self.guard.0.lock();
         state.check(self.epoch, WriteError::EarlyDataRejected)?;
@@ -219,10 +226,10 @@ impl SendStream {
         set.map_err(|error| why(&state, self.id, error))
     }
 
-    /// The stream's priority.
+    /// Returns the stream's priority.
     ///
     /// # Errors
-    /// As [`SendStream::set_priority`].
+    /// Returns the errors of [`SendStream::set_priority`].
     pub fn priority(&self) -> Result<i32, WriteError> {
         let mut state = self.guard.0.lock();
         state.check(self.epoch, WriteError::EarlyDataRejected)?;
@@ -232,14 +239,16 @@ impl SendStream {
 }
 
 impl Connection {
-    /// For applications that make or read what they send only when it can be sent: waits until up to
-    /// `want` bytes of a stream can be sent, and says how many. `ahead` bytes of all streams together may
-    /// be ready before they can be sent, and no connection gets more than its share of
-    /// [`EndpointConfig::send_memory`](crate::EndpointConfig::send_memory). To be asked by the task that writes on
-    /// the stream.
+    /// Waits until up to `want` bytes of a stream can be sent, and returns their number. It is for
+    /// applications that produce or read data only when it can be sent. Only the task that writes
+    /// on the stream may call it.
+    ///
+    /// At most `ahead` bytes, over all streams of the connection, may be ready before they can be
+    /// sent. No connection gets more than its share of
+    /// [`EndpointConfig::send_memory`](crate::EndpointConfig::send_memory).
     ///
     /// # Errors
-    /// [`WriteError`].
+    /// Returns a [`WriteError`] if no more data can be written.
     pub async fn sendable(&self, id: StreamId, want: u64, ahead: u64) -> Result<u64, WriteError> {
         poll_fn(|cx| {
             let cell = self.cell();
@@ -260,12 +269,13 @@ impl Connection {
 }
 
 impl Connection {
-    /// As [`SendStream::stopped`], for callers that implement a future themselves and do not hold the
-    /// [`SendStream`], which has to exist. Only the task that writes on the stream may call this,
-    /// because one task is woken for each stream.
+    /// Polls for the end of a stream: see [`SendStream::stopped`]. For manual implementations of
+    /// `Future` that do not hold the [`SendStream`], which must exist. Only the task that writes on
+    /// the stream may call this, because one task is woken for each stream.
     ///
     /// # Errors
-    /// The connection is over, or no [`SendStream`] of this ID exists.
+    /// Returns a [`WriteError`] if the connection is closed, or if no [`SendStream`] with this ID
+    /// exists.
     pub fn poll_stopped(
         &self,
         cx: &Context<'_>,
@@ -324,7 +334,7 @@ impl AsyncWrite for SendStream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // What is written is on its way.
+        // Written data is sent without a flush.
         Poll::Ready(Ok(()))
     }
 

@@ -1,8 +1,9 @@
-//! Sends messages through the system's UDP socket, with segmentation offload (GSO), ECN and a source
-//! address.
+//! Sends messages through the system's UDP socket, with segmentation offload (GSO), an ECN
+//! codepoint and a source address.
 //!
-//! An error concerns the one message that met it. The socket keeps no conclusion from it, because a peer
-//! chooses where its answers go, and could turn the offload off for all others.
+//! An error concerns only the message that caused it. It does not disable an offload for the
+//! socket: a peer chooses where answers to it are sent, and could disable the offload for all other
+//! peers.
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
@@ -17,26 +18,28 @@ use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg, setso
 
 use crate::udp::Outgoing;
 
-/// Datagrams of one message that Linux splits (`UDP_MAX_SEGMENTS`, include/linux/udp.h).
+/// Maximum number of datagrams into which Linux splits a message (`UDP_MAX_SEGMENTS`,
+/// include/linux/udp.h).
 const MAX_SEGMENTS: usize = 64;
 
-/// A segment size to ask with whether the kernel knows the option.
+/// A segment size for testing whether the kernel supports the option.
 const PROBE_SEGMENT: i32 = 1_200;
 
-/// Seconds between two log lines about errors.
+/// Minimum number of seconds between two log lines about errors.
 const LOG_INTERVAL: u64 = 60;
 
-/// Returns the number of datagrams that the kernel splits a message into: 1 if it has no GSO for UDP.
+/// Returns the maximum number of datagrams into which the kernel splits a message: 1 if it does not
+/// support GSO for UDP.
 pub(crate) fn probe_segments(socket: &std::net::UdpSocket) -> usize {
     let set = |size: i32| setsockopt(socket, sockopt::UdpGsoSegment, &size);
-    // The option of the socket is only asked with. Each message brings its own segment size.
+    // The socket's option is only a test. Each message has its own segment size.
     if set(PROBE_SEGMENT).and_then(|()| set(0)).is_ok() { MAX_SEGMENTS } else { 1 }
 }
 
 /// Sends messages, and logs errors at most once a minute.
 pub(crate) struct Sender {
     start: Instant,
-    /// Seconds after `start` of the last log line, plus 1. 0 if nothing was logged.
+    /// Time of the last log line in seconds after `start`, plus 1. 0 if nothing was logged.
     logged: AtomicU64,
 }
 
@@ -45,12 +48,13 @@ impl Sender {
         Sender { start: Instant::now(), logged: AtomicU64::new(0) }
     }
 
-    /// Sends as much of a message as the system takes, and returns the number of bytes that need not be
-    /// sent again. That can be less than the message only if it has several datagrams.
+    /// Sends a message, or as much of it as the system accepts. Returns the number of bytes that
+    /// need not be sent again. This can be less than the message only if the message has several
+    /// datagrams.
     ///
     /// # Errors
-    /// `WouldBlock` if the socket's send buffer is full: nothing was sent. Any other error is about this
-    /// message, which is lost.
+    /// Returns `WouldBlock` if the socket's send buffer is full: nothing was sent. Any other error
+    /// is about this message, which is lost.
     pub(crate) fn send(
         &self,
         socket: &impl AsRawFd,
@@ -67,8 +71,8 @@ impl Sender {
         }
     }
 
-    /// Sends the datagrams of a message one by one. Some routes cannot segment, such as devices without
-    /// checksum offload, and the system does not say so before.
+    /// Sends the datagrams of a message one by one. Some routes cannot segment, for example through
+    /// devices without checksum offload, and the system reports that only when a message is sent.
     fn send_split(
         &self,
         socket: RawFd,
@@ -109,8 +113,8 @@ impl Sender {
     }
 }
 
-/// Returns true for errors that a message of several datagrams can meet where single ones would not: EIO
-/// where a device cannot segment, EINVAL where a kernel refuses the segment size for this route.
+/// Returns `true` for errors that only messages of several datagrams can cause: EIO if a device
+/// cannot segment, EINVAL if a kernel rejects the segment size for this route.
 fn may_be_split(errno: Errno) -> bool {
     matches!(errno, Errno::EIO | Errno::EINVAL)
 }
@@ -123,7 +127,7 @@ fn send_once(socket: RawFd, message: &Outgoing<'_>, source: Option<IpAddr>) -> R
         EcnCodepoint::Ce => 3,
     };
     let class = i32::from(mark);
-    // A socket for both families writes IPv4 addresses as IPv6 ones.
+    // A dual-stack socket uses IPv4-mapped IPv6 addresses for IPv4.
     let marking = if message.destination.ip().to_canonical().is_ipv4() {
         ControlMessage::Ipv4Tos(&mark)
     } else {
@@ -172,8 +176,8 @@ fn v4_source(address: std::net::Ipv4Addr) -> libc::in_pktinfo {
     }
 }
 
-/// Returns true if a datagram from this address can be answered: it has a port, and an address that one
-/// host can have.
+/// Returns `true` if a datagram from this address can be answered: it has a port, and a unicast
+/// address.
 pub(crate) fn is_answerable(remote: SocketAddr) -> bool {
     let forbidden = match remote.ip().to_canonical() {
         IpAddr::V4(ip) => ip.is_broadcast() || ip.is_multicast() || ip.octets()[0] == 0,

@@ -1,8 +1,8 @@
-//! A socket, shared by its task and the application.
+//! A socket, which its task and the application share.
 //!
 //! Datagrams are sent with sendmsg and GSO, and received with recvmmsg and GRO. `make bench-kernel`
-//! measures the kernel's other ways (io_uring, AF_XDP, MSG_ZEROCOPY). None of them saves 5 % on
-//! every path.
+//! measures the kernel's other interfaces (io_uring, AF_XDP, MSG_ZEROCOPY). None of them saves 5 %
+//! on every path.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -27,79 +27,84 @@ use crate::outlets::Local;
 use crate::tokens::Tokens;
 use crate::udp::{Outgoing, Udp};
 
-/// Datagrams that other sockets of the endpoint passed on and that wait for the task; more are
-/// dropped.
+/// Maximum number of datagrams from other sockets of the endpoint that wait for the task. Further
+/// ones are dropped.
 const MAX_PASSED: usize = 256;
 
 pub(crate) struct Socket {
     inner: Mutex<Inner>,
     wake: Mutex<WakeList>,
     start: Instant,
-    /// Shared by all sockets of an endpoint.
+    /// State that all sockets of the endpoint share.
     pub shared: Arc<Shared>,
 }
 
 /// State that all sockets of an endpoint share.
 pub(crate) struct Shared {
     pub incoming: Mutex<IncomingQueue>,
-    /// Something was put into the queue, or it was closed.
+    /// Notified when an attempt was added to the queue, or the queue was closed.
     pub arrived: Notify,
-    /// A connection is gone.
+    /// Notified when a connection was removed.
     pub gone: Notify,
     /// Number of connections that a panic has ended.
     pub broken: AtomicU64,
     #[cfg(feature = "qlog")]
     pub logs: Logs,
-    /// Tokens that servers gave, for later connections to them.
+    /// Tokens that servers have sent, for later connections to them.
     pub tokens: Arc<Tokens>,
-    /// True if a server gives its clients tokens.
+    /// See [`EndpointConfig::give_tokens`](crate::EndpointConfig::give_tokens).
     pub gives_tokens: bool,
-    /// True if a client keeps the tokens that servers give.
+    /// See [`EndpointConfig::keep_tokens`](crate::EndpointConfig::keep_tokens).
     pub keeps_tokens: bool,
     /// See [`EndpointConfig::heed_unreachable`](crate::EndpointConfig::heed_unreachable).
     pub heeds_unreachable: bool,
     pub send_memory: SendMemory,
-    /// Makes connection IDs that name their socket; none where that is not needed.
+    /// Generates connection IDs that name their socket. `None` if there is one socket and no
+    /// generator is configured.
     pub ids: Option<Arc<dyn SocketIdGenerator>>,
 }
 
-/// Attempts that the application has not looked at. At most `max_incoming` of each socket.
+/// Connection attempts that the application has not taken yet: at most `max_incoming` for each
+/// socket.
 #[derive(Default)]
 pub(crate) struct IncomingQueue {
     pub list: VecDeque<Incoming>,
-    /// Nobody will look at them any more.
+    /// Whether the application takes no more attempts.
     pub closed: bool,
-    /// The application was given one, and other tasks have had no turn since.
+    /// Whether the application has taken an attempt, and other tasks have had no turn since.
     pub given: bool,
 }
 
 pub(crate) struct Inner {
     pub endpoint: equic_transport::Endpoint,
-    /// The open connections, indexed by their handles' numbers.
+    /// The open connections, indexed by their handles.
     pub cells: Vec<Option<Arc<Cell>>>,
     /// Number of open connections.
     pub open: usize,
     pub udp: Arc<Udp>,
     /// Sockets of further local addresses.
     pub others: Arc<[Arc<Local>]>,
-    /// Looks at clients' connections before their first packet.
+    /// Called with each new client's connection before its first packet.
     pub prepare: Option<Prepare>,
-    /// The socket that was replaced, and the time until which it still receives; none if none was.
+    /// The socket that was last replaced, and the time until which it still receives. `None` after
+    /// that time.
     pub before: Option<(Arc<Udp>, Timestamp)>,
     pub timers: BTreeSet<(Timestamp, Handle)>,
-    /// Connections by the address of their peer.
+    /// Connections, grouped by the address of their peer.
     pub crowds: Crowds,
-    /// Connections of clients of which no datagram has come, where ICMP errors about them are heeded.
+    /// Client connections that have received no datagram, if ICMP errors can end them.
     pub unanswered: Vec<Handle>,
-    /// The application has let go of the endpoint: the task ends with the last connection.
+    /// Whether the application has dropped the endpoint. The task then ends with the last
+    /// connection.
     pub released: bool,
-    /// Clients are accepted. If not, and the endpoint was a server before, they are refused.
+    /// Whether the endpoint accepts clients. If not, and the endpoint was a server before, it
+    /// refuses them.
     pub serving: bool,
-    /// Setting of the server's transport that is out of range.
+    /// The error of a transport setting of the server that is out of range, if there is one.
     pub invalid: Option<SettingError>,
-    /// The application has closed the endpoint: no connection can begin.
+    /// Whether the application has closed the endpoint. Then no connection can start.
     pub closed: bool,
-    /// The task is gone.
+    /// Whether the task has ended.
     pub dead: bool,
 }
 
@@ -108,11 +113,11 @@ struct WakeList {
     cells: Vec<Arc<Cell>>,
     passed: VecDeque<Passed>,
     task: Option<Waker>,
-    /// There is no task any more.
+    /// Whether the task has ended.
     dead: bool,
 }
 
-/// A datagram that came to another socket of the endpoint.
+/// A datagram that another socket of the endpoint has received.
 pub(crate) struct Passed {
     pub arrival: DatagramMeta,
     pub bytes: Vec<u8>,
@@ -155,7 +160,8 @@ impl Socket {
         Timestamp::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// The system's clock at a time of the endpoint; none if it is out of the clock's range.
+    /// Converts an endpoint's time to the system's clock. Returns `None` if it is out of the
+    /// clock's range.
     pub(crate) fn instant(&self, at: Timestamp) -> Option<Instant> {
         self.start.checked_add(at - Timestamp::START)
     }
@@ -168,7 +174,7 @@ impl Socket {
         self.wake.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the task look at a connection.
+    /// Schedules a connection with the task.
     pub(crate) fn touch(&self, cell: Arc<Cell>) {
         let task = {
             let mut list = self.wake_list();
@@ -183,7 +189,7 @@ impl Socket {
         }
     }
 
-    /// Has the task look at everything.
+    /// Wakes the task.
     pub(crate) fn wake(&self) {
         let task = self.wake_list().task.take();
         if let Some(task) = task {
@@ -191,7 +197,7 @@ impl Socket {
         }
     }
 
-    /// A datagram of one of this socket's connections came to another.
+    /// Adds a datagram that another socket has received for a connection of this socket.
     pub(crate) fn pass(&self, passed: Passed) {
         let task = {
             let mut list = self.wake_list();
@@ -206,7 +212,7 @@ impl Socket {
         }
     }
 
-    /// The task ends: nothing is left for it any more, and whoever waits hears of it.
+    /// Closes all connections and wakes all tasks that wait, because the socket's task ends.
     pub(crate) fn die(&self) {
         let left = {
             let mut list = self.wake_list();
@@ -228,8 +234,8 @@ impl Socket {
         self.shared.close();
     }
 
-    /// Takes the connections that have to be looked at and the datagrams passed by other sockets.
-    /// The task is woken when more come.
+    /// Takes the scheduled connections and the datagrams that other sockets passed on. Wakes the
+    /// task when more are added.
     pub(crate) fn take_touched(
         &self,
         cells: &mut VecDeque<Arc<Cell>>,
@@ -244,7 +250,7 @@ impl Socket {
         std::mem::take(&mut list.passed)
     }
 
-    /// A new connection, for the application and for the task.
+    /// Adds a new connection, and schedules it with the task.
     pub(crate) fn add(
         self: &Arc<Self>,
         inner: &mut Inner,
@@ -264,9 +270,9 @@ impl Socket {
         cell
     }
 
-    /// Sends an answer that belongs to no connection; if the system is busy it is lost.
+    /// Sends an answer that belongs to no connection. If the system is busy, the answer is lost.
     pub(crate) fn respond(udp: &Udp, arrival: DatagramMeta, bytes: &[u8]) {
-        // Its sender asks again.
+        // The client sends its packet again if it gets no answer.
         let _ = udp.send(&Outgoing {
             destination: arrival.remote,
             source: arrival.local,
@@ -278,21 +284,21 @@ impl Socket {
 }
 
 impl Inner {
-    /// Another local address; in the place of one that is the same.
+    /// Adds a local address. Replaces an entry with the same address.
     pub(crate) fn add_local(&mut self, local: Local) {
         let differs = |other: &&Arc<Local>| other.address != local.address;
         let others: Vec<_> = self.others.iter().filter(differs).cloned().collect();
         self.others = others.into_iter().chain([Arc::new(local)]).collect();
     }
 
-    /// Nothing is sent from this address any more; true if it was there.
+    /// Removes a local address. Returns `false` if it was not there.
     pub(crate) fn remove_local(&mut self, address: IpAddr) -> bool {
         let before = self.others.len();
         self.others = self.others.iter().filter(|l| l.address != address).cloned().collect();
         self.others.len() < before
     }
 
-    /// The connection is over.
+    /// Removes a connection that is closed.
     pub(crate) fn remove(&mut self, handle: Handle) -> Option<Arc<Cell>> {
         let cell = self.cells.get_mut(handle.0)?.take()?;
         self.endpoint.remove(handle);

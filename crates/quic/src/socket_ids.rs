@@ -1,4 +1,4 @@
-//! Random connection IDs that name their socket, where several share a port.
+//! Random connection IDs that name their socket, for sockets that share a port.
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use siphasher::sip::SipHasher24;
 
 use crate::SocketIdGenerator;
 
-/// Encrypts a socket's number in a connection ID, by a mask that follows from the rest of the ID.
-/// The key is of one endpoint, and nobody else needs it.
+/// Encrypts a socket's number in a connection ID. The mask is derived from the other bytes of the
+/// ID with a key. The key belongs to one endpoint and is not shared.
 #[derive(Clone)]
 pub struct HiddenNumber(SipHasher24);
 
@@ -21,8 +21,8 @@ impl HiddenNumber {
         HiddenNumber(SipHasher24::new_with_key(&rand::random()))
     }
 
-    /// Returns the byte at `at` of an ID, encrypted if it was in clear and in clear if it was
-    /// encrypted. `None` if the ID is too short.
+    /// Encrypts or decrypts the byte at `at` of an ID: both are the same operation. Returns `None`
+    /// if the ID is too short.
     pub fn turn(&self, id: &[u8], at: usize) -> Option<u8> {
         let number = id.get(at)?;
         let mut hasher = self.0;
@@ -38,10 +38,10 @@ impl std::fmt::Debug for HiddenNumber {
     }
 }
 
-/// Offset of the number.
+/// Offset of the socket's number in an ID.
 const NUMBER_AT: usize = 0;
 
-/// Has the number of the socket in the first byte, in clear or encrypted.
+/// Generates IDs whose first byte is the socket's number, unencrypted or encrypted.
 #[derive(Default)]
 pub(crate) struct RandomSocketIds(Option<HiddenNumber>);
 
@@ -72,7 +72,7 @@ impl SocketIdGenerator for RandomSocketIds {
     }
 }
 
-/// Makes the IDs of one socket.
+/// Generates the IDs of one socket.
 struct OfSocket {
     number: u8,
     hidden: Option<HiddenNumber>,
@@ -119,7 +119,8 @@ mod tests {
                     assert_eq!(ids.number_of(id.as_bytes()), Some(number));
                     clear += usize::from(id.as_bytes()[NUMBER_AT] == number);
                 }
-                // By chance 4 of them; 40 with a probability below 10^-25.
+                // About 4 of 1,000 are equal at random. The probability of 40 or more is below
+                // 10^-25.
                 assert_eq!((clear == 1000, clear < 40), (!hidden, hidden), "{clear}");
             }
             assert_eq!(ids.number_of(&[]), None);

@@ -10,7 +10,8 @@ use nix::libc::{
 };
 use nix::sys::socket::{setsockopt, sockopt};
 
-/// Number that is no socket's: the kernel chooses by the addresses and ports then, as it does without a program.
+/// A number that no socket has. The kernel then chooses by the addresses and ports, as without a
+/// program.
 const BY_ADDRESS: u32 = u32::MAX;
 
 const fn statement(code: u32, k: u32) -> libc::sock_filter {
@@ -32,7 +33,7 @@ const fn jump(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
 /// # Errors
 /// Returns the system's error if it does not accept the program. Nothing has changed in that case.
 pub(crate) fn by_connection_id(socket: &UdpSocket, number_at: usize) -> io::Result<()> {
-    // In the first byte of a header, set in those that are long (RFC 9000 s.17.2).
+    // Bit of the first byte that is set in long headers (RFC 9000 s.17.2).
     const LONG: u32 = 0x80;
     let offset = u32::try_from(1 + number_at).map_err(|_| {
         io::Error::new(
@@ -40,7 +41,8 @@ pub(crate) fn by_connection_id(socket: &UdpSocket, number_at: usize) -> io::Resu
             "the offset is beyond the end of any connection ID",
         )
     })?;
-    // The program sees the UDP payload. A load beyond its end would end it with 0, the first socket.
+    // The program sees the UDP payload. A load beyond its end would return 0, which is the first
+    // socket.
     let mut program = [
         statement(BPF_LD | BPF_W | BPF_LEN, 0),
         jump(BPF_JMP | BPF_JGT | BPF_K, offset, 0, 4),
@@ -62,7 +64,7 @@ mod tests {
     const SOCKETS: u8 = 4;
     const NUMBER_AT: usize = 2;
 
-    /// Sockets at one port, with the program.
+    /// Returns sockets that share a port, with the program attached.
     fn sockets() -> Vec<UdpSocket> {
         let address = "127.0.0.1:0".parse().unwrap();
         let sockets = crate::bind::bind_several(address, SOCKETS.into(), None).unwrap();
@@ -70,19 +72,19 @@ mod tests {
         sockets
     }
 
-    /// Numbers of the sockets that a datagram comes to which has been sent from so many ports.
+    /// Sends a datagram from `ports` ports. Returns the numbers of the sockets that received it.
     fn arrivals(sockets: &[UdpSocket], ports: usize, datagram: &[u8]) -> Vec<usize> {
         let to = sockets[0].local_addr().unwrap();
         let send = |_| {
             let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
             sender.send_to(datagram, to).unwrap();
-            // On loopback it is there when the call returns.
+            // On loopback, the datagram has arrived when the call returns.
             let mut came = (0..sockets.len()).filter(|at| {
                 let mut buffer = [0; 100];
                 let length = sockets[*at].recv(&mut buffer);
                 length.is_ok_and(|length| buffer[..length] == *datagram)
             });
-            let first = came.next().expect("it comes to one of them");
+            let first = came.next().expect("no socket received it");
             assert_eq!(came.next(), None);
             first
         };
@@ -98,12 +100,13 @@ mod tests {
         for number in 0..SOCKETS {
             let datagram = [0x41, 7, 9, number, 3, 1];
             assert_eq!(arrivals(&sockets, 30, &datagram), [usize::from(number)]);
-            // The number is the last byte there is.
+            // Here the number is the last byte of the datagram.
             assert_eq!(arrivals(&sockets, 30, &datagram[..4]), [usize::from(number)]);
         }
     }
 
-    /// By their senders, of which 60 do not all have the same socket by chance.
+    /// The kernel chooses by the senders' addresses. It is practically impossible that 60 senders
+    /// all get the same socket.
     #[test]
     fn steering_distributes_all_other_packets_over_the_sockets() {
         let sockets = sockets();

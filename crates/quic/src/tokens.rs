@@ -1,4 +1,4 @@
-//! Tokens of NEW_TOKEN frames (RFC 9000 s.8.1.3), which a client keeps in memory.
+//! Stores the tokens of NEW_TOKEN frames (RFC 9000 s.8.1.3) in a client's memory.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -7,14 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use equic_wire::KnownVersion;
 use rustls::pki_types::ServerName;
 
-/// Servers whose tokens are kept; beyond that the one that has not been heard of for longest goes.
+/// Maximum number of servers. Beyond it, the server whose last token is the oldest is removed.
 const MAX_SERVERS: usize = 256;
 
-/// Tokens of one server that are kept; beyond that the oldest goes. Of 900 bytes at most each.
+/// Maximum number of tokens for each server. Beyond it, the oldest token is removed. A token has at
+/// most 900 bytes.
 const MAX_TOKENS: usize = 2;
 
-/// The server that gave a token, and the QUIC version: tokens must not cross versions (RFC 9369
-/// s.5).
+/// The server that sent a token, and the QUIC version. A token must not be used with another
+/// version (RFC 9369 s.5).
 #[derive(Clone, PartialEq, Eq)]
 struct Server {
     name: ServerName<'static>,
@@ -22,7 +23,7 @@ struct Server {
     version: KnownVersion,
 }
 
-/// Of all servers, the one heard of last at the back.
+/// The tokens of all servers. The server with the newest token is at the back.
 #[derive(Default)]
 pub(crate) struct Tokens(Mutex<VecDeque<(Server, VecDeque<Vec<u8>>)>>);
 
@@ -47,7 +48,7 @@ impl Tokens {
         all.push_back((server, tokens));
     }
 
-    /// The latest; each is used once.
+    /// Removes and returns the newest token of a server. Each token is used once.
     fn take(&self, server: &Server) -> Option<Vec<u8>> {
         let mut all = self.lock();
         let at = all.iter().position(|(known, _)| known == server)?;
@@ -64,7 +65,7 @@ impl Tokens {
     }
 }
 
-/// A connection's place among them.
+/// Stores and takes the tokens of one connection's server.
 pub(crate) struct Home {
     tokens: Arc<Tokens>,
     name: ServerName<'static>,

@@ -1,5 +1,5 @@
-//! The system's UDP socket, with what `quinn-udp` gets out of it: GSO, GRO, ECN, and the address a
-//! datagram came to.
+//! The system's UDP socket, with GSO, GRO, ECN, and the local address to which a datagram was sent.
+//! `quinn-udp` is used to receive.
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
@@ -20,40 +20,42 @@ use tokio::net::UdpSocket;
 use crate::sendmsg::{Sender, is_answerable, probe_segments};
 use crate::unreachable::Unreachable;
 
-/// The largest UDP payload.
+/// Maximum size of a UDP payload in bytes.
 pub(crate) const MAX_DATAGRAM: usize = 65_527;
 
-/// Without GRO a message is one datagram; more than this is beyond any path that is discovered.
+/// Size of a buffer without GRO, which receives one datagram. No path's MTU is expected to be
+/// larger.
 const PLAIN_BUFFER: usize = 9_216;
 
-/// Bytes kept of a datagram that an ICMP error quotes: enough for the connection IDs of the longest
-/// header.
+/// Number of bytes to read of a datagram that an ICMP error quotes. This is enough for the
+/// connection IDs of the longest header.
 const QUOTED: usize = 600;
 
-/// Bytes of buffer for the control messages of an ICMP error: some 200 are used, and what does not
-/// fit is lost.
+/// Size of the buffer for the control messages of an ICMP error. About 200 bytes are used. Messages
+/// that do not fit are lost.
 const ANCILLARY: usize = 512;
 
-/// Messages received at once with GRO; 32 of them would take 2 MB.
+/// Number of messages that are received at once with GRO. 32 of them would take 2 MB.
 const OFFLOADED_BATCH: usize = 8;
 
 pub(crate) struct Udp {
     socket: UdpSocket,
-    /// Asked for once: it does not change, and each connection wants to know it.
+    /// The local address. It is read once, because it does not change and each connection needs it.
     address: SocketAddr,
-    /// Receives with GRO, ECN and the address that a datagram came to.
+    /// Receives with GRO, ECN and the destination address of each datagram.
     state: UdpSocketState,
     sender: Sender,
-    /// Datagrams that the kernel splits one message into.
+    /// Maximum number of datagrams into which the kernel splits one message.
     segments: usize,
-    /// Of a server, and bound to no address of its own: answers have to say which one they come from.
+    /// Whether the socket belongs to a server and is bound to a wildcard address. Answers must then
+    /// specify their source address.
     wildcard: AtomicBool,
     offloads: Offloads,
-    /// True if the kernel is asked for ICMP errors.
+    /// Whether the kernel reports ICMP errors.
     errors: AtomicBool,
 }
 
-/// Offloads that are used where the kernel has them: GRO for receiving, GSO for sending.
+/// Whether to use GRO for receiving and GSO for sending, if the kernel supports them.
 #[derive(Clone, Copy)]
 pub(crate) struct Offloads {
     pub receive: bool,
@@ -66,12 +68,12 @@ pub(crate) struct Outgoing<'a> {
     pub source: Option<IpAddr>,
     pub ecn: EcnCodepoint,
     pub bytes: &'a [u8],
-    /// Bytes of each datagram; the last one may be shorter.
+    /// Size of each datagram in bytes. The last one may be shorter.
     pub segment: usize,
 }
 
 impl Udp {
-    /// Takes a bound socket. Must be called inside a tokio runtime.
+    /// Creates the wrapper of a bound socket. Must be called inside a tokio runtime.
     pub(crate) fn new(
         socket: std::net::UdpSocket,
         offloads: Offloads,
@@ -91,7 +93,8 @@ impl Udp {
         Ok(Udp { socket, address, state, sender, segments, wildcard, offloads, errors })
     }
 
-    /// It is a server's from now on, if it was not before.
+    /// Marks the socket as a server's if `server` is true. A socket that was a server's remains
+    /// one.
     pub(crate) fn serve(&self, server: bool) {
         self.wildcard.fetch_or(server && self.address.ip().is_unspecified(), Ordering::Relaxed);
     }
@@ -100,7 +103,7 @@ impl Udp {
         self.address
     }
 
-    /// Datagrams of one size that may be sent at once.
+    /// Returns the maximum number of datagrams in one message.
     pub(crate) fn max_segments(&self) -> usize {
         if self.offloads.send { self.segments } else { 1 }
     }
@@ -108,20 +111,21 @@ impl Udp {
     /// Sends a message, and returns the number of its bytes that need not be sent again.
     ///
     /// # Errors
-    /// `WouldBlock` if the system takes nothing now: [`Udp::poll_send_ready`] says when to try again. Any
-    /// other error comes from this machine and concerns this message, which is lost.
+    /// Returns `WouldBlock` if the system accepts nothing now: [`Udp::poll_send_ready`] waits until
+    /// it does. Any other error comes from this machine and concerns this message, which is lost.
     pub(crate) fn send(&self, outgoing: &Outgoing<'_>) -> io::Result<usize> {
         let source = outgoing.source.filter(|_| self.wildcard.load(Ordering::Relaxed));
         let send = || self.sender.send(&self.socket, outgoing, source);
         if !self.errors.load(Ordering::Relaxed) {
             return self.socket.try_io(Interest::WRITABLE, send);
         }
-        // With IP_RECVERR, an ICMP error about an earlier datagram becomes the result of this call, and this
-        // datagram is not sent. The error waits for `read_error` all the same.
+        // With IP_RECVERR, an ICMP error about an earlier datagram becomes the result of this call,
+        // and this datagram is not sent. `take_error` clears it. The error is still in the queue of
+        // `read_error`.
         let _ = self.socket.take_error();
         match self.socket.try_io(Interest::WRITABLE, send) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
-                // The next ICMP error may have come in between.
+                // Another ICMP error may have arrived between the two calls.
                 let _ = self.socket.take_error();
                 self.socket.try_io(Interest::WRITABLE, send)
             }
@@ -133,8 +137,9 @@ impl Udp {
         self.socket.poll_send_ready(cx)
     }
 
-    /// Receives into `buffers`: how many messages came. `ask`: the system is asked even if the runtime knows of nothing, which
-    /// looks only when no task has anything to do, or once in some sixty of their turns.
+    /// Receives into `buffers`, and returns the number of messages. With `ask`, it calls the system
+    /// even if the runtime reports nothing. The runtime checks the socket only if no task is ready,
+    /// or after some sixty turns of tasks.
     pub(crate) fn poll_receive(
         &self,
         cx: &mut Context<'_>,
@@ -144,7 +149,7 @@ impl Udp {
         let known = match self.socket.poll_recv_ready(cx) {
             Poll::Ready(outcome) => outcome.map(|()| true)?,
             Poll::Pending if ask => false,
-            // Most calls find nothing: no slices are made for those.
+            // Most calls find nothing, so the slices are made only after this check.
             Poll::Pending => return Poll::Pending,
         };
         let Buffers { bytes, size, metas } = buffers;
@@ -152,7 +157,8 @@ impl Udp {
             bytes.chunks_exact_mut(*size).map(IoSliceMut::new).collect();
         let mut receive = || self.state.recv((&self.socket).into(), &mut slices, metas);
         if !known {
-            // The runtime will tell of it all the same, and the next call finds nothing.
+            // The runtime will still report these datagrams, and the next call may then find
+            // nothing.
             return match receive() {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
                 outcome => Poll::Ready(outcome),
@@ -167,31 +173,34 @@ impl Udp {
         }
     }
 
-    /// Asks the kernel for ICMP errors, or no longer, which drops those that wait.
+    /// Enables or disables reports of ICMP errors. Disabling drops the errors that wait.
     pub(crate) fn report_errors(&self, wanted: bool) {
-        // Each family has its option; a socket of IPv6 alone, or of IPv4, refuses the other's.
+        // Each address family has its own option. A socket of only one family rejects the other's
+        // option.
         let _ = setsockopt(&self.socket, sockopt::Ipv4RecvErr, &wanted);
         let _ = setsockopt(&self.socket, sockopt::Ipv6RecvErr, &wanted);
         let before = self.errors.swap(wanted, Ordering::Relaxed);
         if before && !wanted {
-            // Lest it takes the place of the next datagram.
+            // Otherwise the error would become the result of sending the next datagram, which would
+            // then be lost.
             let _ = self.socket.take_error();
         }
     }
 
-    /// Waits until [`Udp::read_error`] may have something.
+    /// Waits until [`Udp::read_error`] may return something.
     pub(crate) async fn errors_ready(&self) -> io::Result<()> {
         self.socket.ready(Interest::ERROR).await.map(drop)
     }
 
-    /// The next ICMP error that waits; none: one that says nothing of reachability.
+    /// Reads the next ICMP error. Returns `None` if the error is not about reachability.
     ///
     /// # Errors
-    /// None waits.
+    /// Returns `WouldBlock` if no error waits.
     pub(crate) fn read_error(&self) -> io::Result<Option<Unreachable>> {
         self.socket.try_io(Interest::ERROR, || {
             let mut quoted = [0; QUOTED];
-            // Beside the error come the address and the marking that are asked for anyway.
+            // The control messages also contain the local address and the ECN codepoint, which are
+            // always enabled.
             let mut ancillary = vec![0; ANCILLARY];
             let mut parts = [IoSliceMut::new(&mut quoted)];
             let read = recvmsg::<SockaddrStorage>(
@@ -225,22 +234,24 @@ impl Udp {
         } else {
             (BATCH_SIZE, PLAIN_BUFFER)
         };
-        // Zeroed by the system page by page, as they are written: unused ones cost no memory.
+        // The system zeroes a page when it is first used. Unused pages take no memory.
         let bytes = vec![0; count * size];
         Buffers { bytes, size, metas: vec![RecvMeta::default(); count] }
     }
 }
 
-/// Registers a socket with the runtime, and checks that the runtime has the timers that the endpoint's task needs.
+/// Registers a socket with the runtime. Checks that the runtime has the timers that the endpoint's
+/// task needs.
 ///
 /// # Errors
-/// The system's error, or `Unsupported` if there is no runtime, or one without I/O or timers.
+/// Returns the system's error, or `Unsupported` if there is no runtime, or one without I/O or
+/// timers.
 fn register(socket: std::net::UdpSocket) -> io::Result<UdpSocket> {
     let unsupported = |why| io::Error::new(io::ErrorKind::Unsupported, why);
     tokio::runtime::Handle::try_current().map_err(|_| {
         unsupported("there is no tokio runtime: create the endpoint inside a runtime (Runtime::block_on or enter)")
     })?;
-    // Tokio panics where a driver is disabled, and has no function that tells so before.
+    // Tokio panics if a driver is disabled, and has no function to check that before.
     let registered = std::panic::catch_unwind(move || {
         drop(tokio::time::sleep(std::time::Duration::ZERO));
         UdpSocket::from_std(socket)
@@ -252,8 +263,9 @@ fn register(socket: std::net::UdpSocket) -> io::Result<UdpSocket> {
     })
 }
 
-/// Kind of error by which a datagram could not be delivered, if that is what the error is about and it came by
-/// ICMP: a datagram that is too large is the business of path MTU discovery.
+/// Returns the kind of error if ICMP reported that a datagram could not be delivered. Returns
+/// `None` for other errors, for example if the datagram was too large: path MTU discovery handles
+/// that.
 fn unreachable_kind(error: &libc::sock_extended_err) -> Option<io::ErrorKind> {
     if ![libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_ICMP6].contains(&error.ee_origin) {
         return None;
@@ -261,7 +273,8 @@ fn unreachable_kind(error: &libc::sock_extended_err) -> Option<io::ErrorKind> {
     Some(match Errno::from_raw(error.ee_errno.cast_signed()) {
         Errno::ECONNREFUSED => io::ErrorKind::ConnectionRefused,
         Errno::ENETUNREACH => io::ErrorKind::NetworkUnreachable,
-        // ENOPROTOOPT: the host has no UDP. EHOSTDOWN: it is not known there.
+        // ENOPROTOOPT: the host does not support UDP. EHOSTDOWN: its network does not know the
+        // host.
         Errno::EHOSTUNREACH | Errno::ENOPROTOOPT | Errno::EHOSTDOWN => {
             io::ErrorKind::HostUnreachable
         }
@@ -271,30 +284,29 @@ fn unreachable_kind(error: &libc::sock_extended_err) -> Option<io::ErrorKind> {
     })
 }
 
-/// Buffers that messages are received into.
+/// Buffers for received messages.
 pub(crate) struct Buffers {
     bytes: Vec<u8>,
     size: usize,
     metas: Vec<RecvMeta>,
 }
 
-/// A message: datagrams of one size from one address.
+/// A received message: datagrams of one size from one address.
 pub(crate) struct Message<'a> {
     pub arrival: DatagramMeta,
-    /// All its datagrams, one behind the other.
+    /// All datagrams of the message, one after the other.
     pub bytes: &'a mut [u8],
-    /// Bytes of each datagram; the last one may be shorter. At least 1.
+    /// Size of each datagram in bytes, at least 1. The last one may be shorter.
     pub segment: usize,
 }
 
 impl Buffers {
-    /// Number of messages that are received at once at most.
+    /// Returns the maximum number of messages that are received at once.
     pub(crate) fn count(&self) -> usize {
         self.metas.len()
     }
 
-    /// Returns the first `count` messages, without those that cannot be answered: nothing that QUIC sends
-    /// could reach their sources.
+    /// Returns the first `count` messages, without those whose source address cannot be answered.
     pub(crate) fn messages(&mut self, count: usize) -> impl Iterator<Item = Message<'_>> {
         let buffers = self.bytes.chunks_exact_mut(self.size);
         let received = buffers.zip(&self.metas).take(count);

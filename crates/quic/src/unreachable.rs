@@ -1,18 +1,20 @@
-//! ICMP errors about clients' first packets: nothing listens there, or no way leads there.
+//! ICMP errors about clients' first packets: nothing listens on the port, or there is no route.
 //!
-//! Anybody can send an ICMP error, and what it says is neither encrypted nor signed. One may therefore
-//! only end a connection
+//! Anyone can send an ICMP error, and its contents are neither encrypted nor signed. An ICMP error
+//! may therefore end a connection only under two conditions:
 //!
-//! * of a client of which **no datagram has come**: whatever the network says afterwards, packets got
-//!   through, and QUIC's own timers judge whether they still do (RFC 9000 s.21.1: an attacker beside the
-//!   path must not be able to end a connection);
-//! * if it was about a datagram **to the connection's address and port**, and quotes the two
-//!   connection IDs of its first packet (RFC 9000 s.14.2.1). Both are random, so that nobody knows
-//!   them who cannot read the packets, and who can read them can end a handshake anyway (s.21.1.1). A
-//!   quotation that is too short to tell, from a router that sends only what RFC 792 asks for, is ignored.
+//! * The connection is a client's and **has received no datagram**. After the first datagram, the
+//!   path is known to work, and only QUIC's timers decide whether it still does. Otherwise an
+//!   off-path attacker could end a connection (RFC 9000 s.21.1).
+//! * The error is about a datagram **to the connection's address and port**, and quotes the two
+//!   connection IDs of its first packet (RFC 9000 s.14.2.1). Both IDs are random, so that only an
+//!   attacker who can read the packets knows them. Such an attacker can end a handshake in any case
+//!   (s.21.1.1). A router may quote only as much as RFC 792 requires. Such a quotation is too short
+//!   and is ignored.
 //!
-//! The kernel is asked for errors (IP_RECVERR) only while such a connection exists: those that wait take
-//! room in the receive buffer, and one fails the next datagram that is sent, whoever it is for.
+//! The kernel reports errors (IP_RECVERR) only while such a connection exists. Errors that wait
+//! take room in the receive buffer, and an error makes the next call that sends fail, whatever its
+//! destination.
 
 use std::future::Future;
 use std::io;
@@ -29,13 +31,13 @@ use crate::error::ConnectionError;
 use crate::socket::Inner;
 use crate::udp::Udp;
 
-/// Errors that are read before others have their turn.
+/// Maximum number of errors that are read before the task continues.
 const TURNS: usize = 64;
 
 /// An ICMP error about a datagram that was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unreachable {
-    /// Address the datagram was sent to.
+    /// Destination of the datagram.
     pub to: SocketAddr,
     /// Kind of error: port, host or network unreachable, or prohibited.
     pub kind: io::ErrorKind,
@@ -43,7 +45,7 @@ pub(crate) struct Unreachable {
     pub quoted: Vec<u8>,
 }
 
-/// Returns true for errors of this machine that sending again would meet again.
+/// Returns `true` for errors of this machine that would occur again with the next datagram.
 fn is_lasting(kind: io::ErrorKind) -> bool {
     matches!(
         kind,
@@ -54,12 +56,12 @@ fn is_lasting(kind: io::ErrorKind) -> bool {
     )
 }
 
-/// Waits until the kernel has an error for us.
+/// Waits until the kernel reports an error.
 pub(crate) type IcmpErrors = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
 impl Unreachable {
-    /// True if this error is about the first packet of `connection`, a client's that has received
-    /// nothing.
+    /// Returns `true` if this error is about the first packet of `connection`, and `connection` has
+    /// received no datagram.
     fn concerns(&self, connection: &Connection) -> bool {
         let Ok(header) = LongInvariant::parse(&self.quoted) else { return false };
         connection.stats().datagrams_received == 0
@@ -70,13 +72,13 @@ impl Unreachable {
     }
 }
 
-/// An IPv4 address as one, also where a socket for both families writes it as IPv6.
+/// Returns the IP address and the port. An IPv4-mapped IPv6 address becomes an IPv4 address.
 fn unmapped(address: SocketAddr) -> (std::net::IpAddr, u16) {
     (address.ip().to_canonical(), address.port())
 }
 
 impl Inner {
-    /// A client's connection begins: errors about it are wanted.
+    /// Adds a new client's connection to those that ICMP errors can end.
     pub(crate) fn heed_errors(&mut self, handle: Handle) {
         if self.unanswered.is_empty() {
             self.udp.report_errors(true);
@@ -84,7 +86,7 @@ impl Inner {
         self.unanswered.push(handle);
     }
 
-    /// True if the connection with this handle is open and has not received any datagram.
+    /// Returns `true` if the connection with this handle is open and has received no datagram.
     fn is_unanswered(&self, handle: Handle) -> bool {
         self.cells.get(handle.0).and_then(Option::as_ref).is_some_and(|cell| {
             let state = cell.lock();
@@ -92,7 +94,8 @@ impl Inner {
         })
     }
 
-    /// Forgets those that were answered, or given up; with the last one errors are no longer wanted.
+    /// Removes the connections that have received a datagram or were closed. With the last one,
+    /// disables the reports of ICMP errors.
     pub(crate) fn forget_answered(&mut self) {
         let mut unanswered = std::mem::take(&mut self.unanswered);
         unanswered.retain(|handle| self.is_unanswered(*handle));
@@ -104,8 +107,8 @@ impl Inner {
 }
 
 impl Driver {
-    /// Reads what the network says about clients' first packets, and ends connections that it is right
-    /// about; true if there may be more.
+    /// Reads ICMP errors about clients' first packets, and ends the connections that they concern.
+    /// Returns `true` if there may be more errors.
     pub(crate) fn heed_errors(
         &mut self,
         cx: &mut Context<'_>,
@@ -128,10 +131,10 @@ impl Driver {
         for _ in 0..TURNS {
             match udp.read_error() {
                 Ok(Some(error)) => self.end_unreachable(&error, inner),
-                // An error about something else.
+                // The error is not about reachability.
                 Ok(None) => {}
                 Err(none) if none.kind() == io::ErrorKind::WouldBlock => break,
-                // Then timers have to do.
+                // Errors cannot be read. QUIC's timers then detect that the peer is unreachable.
                 Err(_) => {
                     inner.unanswered.clear();
                     inner.udp.report_errors(false);
@@ -142,8 +145,8 @@ impl Driver {
         true
     }
 
-    /// Ends the clients' connections whose first packets this machine refuses to send: it has no route, or
-    /// its firewall forbids it. Nobody else can cause that.
+    /// Ends client connections whose first packets this machine refuses to send, because it has no
+    /// route or its firewall forbids it. A remote attacker cannot cause that.
     pub(crate) fn end_unsendable(&mut self, inner: &mut Inner) {
         for (to, kind) in self.batch.failed() {
             if !is_lasting(kind) {
@@ -178,7 +181,7 @@ impl Driver {
         let Some(cell) = inner.remove(handle) else { return };
         let mut state = cell.lock();
         tracing::debug!(to = %state.connection.remote_address(), ?kind, "unreachable");
-        // Without a word to the peer: there is none.
+        // The connection ends without a CONNECTION_CLOSE frame, because the peer does not exist.
         state.removed = true;
         if let Some(timer) = state.timer.take() {
             inner.timers.remove(&(timer, handle));
@@ -205,7 +208,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// A connection that begins, and its first datagram.
+    /// Returns a new connection and its first datagram.
     fn begun(remote: SocketAddr) -> (Connection, Vec<u8>) {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = EndpointConfig::new(&provider).unwrap();
@@ -235,13 +238,13 @@ mod tests {
     fn icmp_is_believed_only_if_it_quotes_the_first_packet() {
         let (connection, first) = begun(address(SERVER));
         assert!(error(SERVER, &first).concerns(&connection));
-        // As much as a router has to quote of a packet with IPv4 (RFC 1812 s.4.3.2.3).
+        // An IPv4 router must quote at least this much (RFC 1812 s.4.3.2.3).
         assert!(error(SERVER, &first[..548]).concerns(&connection));
         assert!(error("[::ffff:192.0.2.1]:443", &first).concerns(&connection));
         for other in ["192.0.2.1:444", "192.0.2.2:443", "[2001:db8::1]:443"] {
             assert!(!error(other, &first).concerns(&connection), "{other}");
         }
-        // Flags, version, two lengths and two IDs.
+        // The header starts with flags, version, two lengths and two IDs.
         let header = LongInvariant::parse(&first).unwrap();
         let (dcid, scid) = (header.dcid.len(), header.scid.len());
         assert!(dcid >= 8 && scid > 0, "{header:?}");

@@ -1,4 +1,4 @@
-//! Certificate chains that were found valid, remembered for a while.
+//! Remembers valid certificate chains for some time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,25 +8,32 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-/// Time for which a chain is remembered. Clients that resume sessions do without a certificate for much longer (RFC 8446 s.4.6.1: a week).
+/// Time for which a chain is remembered. Clients that resume sessions need no certificate for much
+/// longer (RFC 8446 s.4.6.1: a week).
 const KEPT: Duration = Duration::from_secs(300);
 
-/// Chains that are remembered at a time.
+/// Maximum number of remembered chains.
 const MAX_CHAINS: usize = 256;
 
-/// The longest chain that is remembered, in bytes, with the server's name. Longer ones are verified each time.
+/// Maximum size of a remembered chain in bytes, including the server's name. Longer chains are
+/// verified each time.
 const MAX_LENGTH: usize = 16 * 1024;
 
-/// Asks another verifier about a chain of certificates, and remembers for five minutes that it was valid: a client that connects to the same
-/// server again and again, without resuming a session, saves the chain's signatures. That the server holds the certificate's key is
-/// verified in each handshake, whatever is remembered.
+/// A verifier that calls another verifier, and remembers valid certificate chains for five minutes.
+/// A client that connects repeatedly to the same server, without resuming a session, then need not
+/// verify the chain's signatures each time. Each handshake still verifies that the server has the
+/// certificate's private key.
 ///
-/// A chain is remembered for the server's name it was shown for, with all that came with it, byte by byte, and only if the verifier takes it
-/// at the beginning of the five minutes and for their end: a certificate that expires before is asked about each time. So nothing is taken
-/// that the verifier would have refused, as long as its verdict follows from what it is shown and the time. What else it looks at, such as a
-/// list of revoked certificates that can change, counts when the five minutes are over at the latest. A chain that is refused is not
-/// remembered. The first connection to a server costs nothing more, and a chain that is longer than 16 KiB is not remembered; of
-/// others the 256 that were used last are.
+/// A chain is remembered only for the same server name and for identical bytes of everything that
+/// the server sent with it. The inner verifier must accept the chain both for the start and for the
+/// end of the five minutes. A certificate that expires earlier is therefore verified each time.
+///
+/// The result is the same as without this cache if the inner verifier's verdict depends only on its
+/// inputs and the time. Other inputs, such as a revocation list that changes, take effect after at
+/// most five minutes. Rejected chains are not remembered.
+///
+/// The first connection to a server takes no additional time. Chains over 16 KiB are not
+/// remembered. The cache keeps the 256 most recently used chains.
 #[derive(Debug)]
 pub struct CachingVerifier {
     inner: Arc<dyn ServerCertVerifier>,
@@ -34,13 +41,13 @@ pub struct CachingVerifier {
 }
 
 impl CachingVerifier {
-    /// In front of this verifier.
+    /// Creates a cache for this verifier.
     pub fn new(inner: Arc<dyn ServerCertVerifier>) -> CachingVerifier {
         CachingVerifier { inner, chains: Mutex::default() }
     }
 
     fn chains(&self) -> MutexGuard<'_, Chains> {
-        // Nothing panics in the middle of a change.
+        // No code that holds the lock can panic during a change.
         self.chains.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -66,13 +73,15 @@ impl ServerCertVerifier for CachingVerifier {
         let Some(shown) = joined(end_entity, intermediates, server_name, ocsp_response) else {
             return ask(now);
         };
-        // Not while it is verified: other handshakes go on.
+        // The lock is not held during verification, so that other handshakes continue.
         let seen = self.chains().look_up(&shown, now);
         match seen {
             Some(Seen { valid_to_end: true, .. }) => return Ok(ServerCertVerified::assertion()),
-            // Valid when it was first seen. If it is at the end, too, it is at all times between, now among them: each certificate has one time
-            // in which it is valid. (Not if the verifier took one way to a root then and takes another at the end, with a gap between the two: five
-            // minutes at most.)
+            // The chain was valid when it was first seen. If it is also valid at the end, it is
+            // valid at all times in between, because each certificate has one validity period.
+            // There is one exception: the verifier uses different certification paths to a root at
+            // the two times, with a gap between their validity periods. The gap is at most five
+            // minutes.
             Some(Seen { from, .. }) if ask(end(from)).is_ok() => {
                 self.chains().remember(shown, from, true);
                 return Ok(ServerCertVerified::assertion());
@@ -115,7 +124,8 @@ impl ServerCertVerifier for CachingVerifier {
     }
 }
 
-/// All that a verdict depends on but the time, with lengths, so that no two are written alike. None: it is not remembered.
+/// Joins everything that a verdict depends on, except for the time. Lengths make the encoding
+/// unambiguous. Returns `None` if the chain is not remembered.
 fn joined(
     end_entity: &CertificateDer<'_>,
     intermediates: &[CertificateDer<'_>],
@@ -125,7 +135,7 @@ fn joined(
     let kind = match server_name {
         ServerName::DnsName(_) => b"dns",
         ServerName::IpAddress(_) => b"ip_",
-        // A kind of name that is not known here might not be all in its text.
+        // For an unknown kind of name, the text may not contain everything.
         _ => return None,
     };
     let name = server_name.to_str();
@@ -144,12 +154,12 @@ fn joined(
     Some(joined.into())
 }
 
-/// The end of the time for which a chain is remembered.
+/// Returns the end of the time for which a chain is remembered.
 fn end(from: UnixTime) -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_secs(from.as_secs()).saturating_add(KEPT))
 }
 
-/// Chains that were valid, and how many were looked up.
+/// The valid chains, and the number of look-ups.
 #[derive(Debug, Default)]
 struct Chains {
     seen: HashMap<Box<[u8]>, Seen>,
@@ -158,16 +168,17 @@ struct Chains {
 
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// Time at which it was valid first.
+    /// Time at which the chain was first found valid.
     from: UnixTime,
-    /// It is valid at the end of its time, too.
+    /// Whether the chain is known to be valid also at the end of the five minutes.
     valid_to_end: bool,
-    /// The count of look-ups when it was used last.
+    /// Number of look-ups at the chain's last use.
     used: u64,
 }
 
 impl Chains {
-    /// What is known of this chain now. A clock that was put back knows nothing.
+    /// Returns what is known about this chain at this time. Returns `None` if the clock was set
+    /// back to a time before the first use.
     fn look_up(&mut self, shown: &[u8], now: UnixTime) -> Option<Seen> {
         self.looked_up += 1;
         let seen = self.seen.get_mut(shown)?;
@@ -175,7 +186,7 @@ impl Chains {
         (seen.from.as_secs()..=end(seen.from).as_secs()).contains(&now.as_secs()).then_some(*seen)
     }
 
-    /// Instead of the one that was not used for longest, if there are too many.
+    /// Remembers a chain. If there are too many, it replaces the least recently used one.
     fn remember(&mut self, shown: Box<[u8]>, from: UnixTime, valid_to_end: bool) {
         if self.seen.len() >= MAX_CHAINS && !self.seen.contains_key(&shown) {
             let oldest = self.seen.iter().min_by_key(|(_, seen)| seen.used);

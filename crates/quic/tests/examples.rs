@@ -1,4 +1,4 @@
-//! The examples, run; and the README's snippet, which is one of them.
+//! Runs the examples, and compares the README's snippet with one of them.
 
 #![expect(
     clippy::duplicate_mod,
@@ -39,7 +39,7 @@ async fn example_squares_numbers() {
     assert_eq!(datagrams::squares(4).await.unwrap(), [1, 4, 9, 16]);
 }
 
-/// Notes what came of an operation.
+/// Records the outputs of an operation.
 #[derive(Clone, Default)]
 struct Watch(Arc<Mutex<BTreeSet<Vec<u64>>>>);
 
@@ -55,8 +55,8 @@ impl Hook for Watch {
     }
 }
 
-/// How many acknowledgements that saves depends on how fast the machine is; what the connection does about
-/// them does not.
+/// The test checks the hook's outputs. The number of acknowledgements depends on the machine's
+/// speed.
 #[tokio::test]
 async fn example_hook_decides_when_to_acknowledge() {
     let (server, client) = hooked::local::configs(b"hook").unwrap();
@@ -69,13 +69,14 @@ async fn example_hook_decides_when_to_acknowledge() {
         });
         assert!(hooked::acknowledgements(config, &client).await.unwrap() > 0);
         let seen = seen.lock().unwrap();
-        // Of the answer the delay holds only as far as the peer was told.
+        // The delay is not compared, because it cannot exceed the `max_ack_delay` that the peer was
+        // sent.
         let only = seen.iter().all(|policy| policy[0] == 10);
         assert!(!seen.is_empty() && only == replaced, "{seen:?}");
     }
 }
 
-/// Without comments, spaces, and commas where lines end: how it is set is not the question.
+/// Removes comments, white space and trailing commas, so that the layout does not matter.
 fn bare(text: &str) -> String {
     let code = text.lines().map(|line| line.split_once("//").map_or(line, |(code, _)| code));
     let bare: String = code.flat_map(str::split_whitespace).collect();
@@ -86,7 +87,7 @@ fn bare(text: &str) -> String {
 fn example_readme_says_what_it_does() {
     let readme = include_str!("../../../README.md");
     let (_, snippet) = readme.split_once("```rust\n// acknowledge every tenth packet").unwrap();
-    // What is left of that comment.
+    // Removes the rest of that comment line.
     let (_, snippet) = snippet.split_once('\n').unwrap();
     let (snippet, _) = snippet.split_once("```").unwrap();
     let example = bare(include_str!("../examples/hooked.rs"));
@@ -99,13 +100,13 @@ fn example_readme_says_what_it_does() {
     assert_eq!(parts, 2, "{snippet}");
 }
 
-/// Where `make test` compiles this, it has assertions and overflow checks.
+/// `make test` compiles this with assertions and overflow checks.
 #[test]
 fn suite_is_compiled_with_assertions() {
     if option_env!("EQUIC_ASSERTIONS").is_some() {
         let (assertions, most) = (cfg!(debug_assertions), std::hint::black_box(u8::MAX));
-        assert!(assertions, "without debug assertions");
+        assert!(assertions, "no debug assertions");
         let sum = std::panic::catch_unwind(|| std::hint::black_box(most + 1));
-        assert!(sum.is_err(), "without overflow checks");
+        assert!(sum.is_err(), "no overflow checks");
     }
 }

@@ -16,7 +16,7 @@ use rustls::{RootCertStore, SignatureScheme};
 const NAME: &str = "localhost";
 const LOOPBACK: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
 
-/// ECDSA with P-256, counted.
+/// ECDSA with P-256. Counts the verified signatures.
 #[derive(Debug)]
 struct Counting;
 
@@ -55,7 +55,7 @@ impl SignatureVerificationAlgorithm for Counting {
 async fn verified_chain_is_checked_twice_and_then_remembered() {
     let mut provider = aws_lc_provider();
     provider.signature_verification_algorithms = ALGORITHMS;
-    provider.install_default().expect("no provider before");
+    provider.install_default().expect("a provider is already installed");
     let made = rcgen::generate_simple_self_signed(vec![NAME.into()]).unwrap();
     let certificate = made.cert.der().clone();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
@@ -72,11 +72,12 @@ async fn verified_chain_is_checked_twice_and_then_remembered() {
     });
     let config = ClientConfig::with_root_certificates(roots).unwrap().with_alpn(&[b"x"]);
     let mut tls = (*config.tls).clone();
-    // Each time the certificate is shown.
+    // Without resumption, the server sends its certificate in each handshake.
     tls.resumption = Resumption::disabled();
     let config = ClientConfig::new(tls);
     let client = Endpoint::client(LOOPBACK).unwrap();
-    // The chain's signature, and in each handshake the server's.
+    // Each handshake verifies the server's signature. The first two also verify the chain's
+    // signature.
     for verified in [2, 4, 5, 6] {
         client.connect_with(&config, address, NAME).unwrap().await.unwrap();
         assert_eq!(VERIFIED.load(Ordering::Relaxed), verified);

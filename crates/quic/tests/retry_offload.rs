@@ -1,5 +1,5 @@
-//! A server behind a gateway that retries its clients: the handshake is complete only if the server's
-//! transport parameters say what the token says (RFC 9000 s.7.3).
+//! Tests of a server behind a gateway that sends Retry packets. The handshake completes only if the
+//! server's transport parameters agree with the token (RFC 9000 s.7.3).
 
 #[path = "../examples/retry_offload.rs"]
 #[allow(dead_code, unreachable_pub, reason = "its main serves")]
@@ -35,28 +35,29 @@ async fn retry_offload_accepts_tokens_of_the_gateway_and_issues_verifiable_ids()
     let client = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
     let connect = || client.connect_with(&config, gateway.address, server::local::NAME);
     for _ in 0..3 {
-        let connection = connect().unwrap().await.expect("the handshake is complete");
+        let connection = connect().unwrap().await.expect("the handshake completes");
         let (mut send, mut receive) = connection.open_bi().await.unwrap();
         send.write_all(&[5; 10_000]).await.unwrap();
         send.finish().unwrap();
         let answer = receive.read_to_end(1 << 20).await.unwrap();
-        assert_eq!(answer[0], 1, "the server knows that the address is validated");
+        assert_eq!(answer[0], 1, "the server has not validated the address");
         assert_eq!(answer[1..], [5; 10_000]);
         connection.close(VarInt::ZERO, "done");
     }
     client.wait_idle().await;
     let counts = &gateway.counts;
     assert!(counts.retries.load(SeqCst) >= 1 && counts.proved.load(SeqCst) >= 1);
-    assert!(counts.ids.load(SeqCst) > 3, "short headers had IDs that prove themselves");
+    assert!(counts.ids.load(SeqCst) > 3, "too few short headers with verifiable IDs");
     assert_eq!(counts.forged_ids.load(SeqCst), 0);
     drop(gateway);
-    // Straight to the server, without a Retry packet: nothing was lost.
+    // The server also accepts clients without the gateway and without a Retry packet.
     let direct = client.connect_with(&config, server.local_addr().unwrap(), server::local::NAME);
     let direct: Result<_, ConnectError> = direct;
-    direct.unwrap().await.expect("it serves without the gateway, too");
+    direct.unwrap().await.expect("the server works without the gateway");
 }
 
-/// The server is dead, and the gateway says so with the token that the server gave with its ID.
+/// The server has failed. The gateway sends a stateless reset with the token of the server's
+/// connection ID.
 #[tokio::test]
 async fn reset_is_sent_to_clients_of_a_dead_server() {
     let ring = KeyRing::generate(Clock::Monotonic).unwrap();
@@ -65,14 +66,15 @@ async fn reset_is_sent_to_clients_of_a_dead_server() {
     let gateway = Gateway::start(&ring, Some(format), server.local_addr().unwrap());
     let client = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
     let connecting = client.connect_with(&config, gateway.address, server::local::NAME);
-    let connection = connecting.unwrap().await.expect("the handshake is complete");
+    let connection = connecting.unwrap().await.expect("the handshake completes");
     gateway.dead.store(true, SeqCst);
     connection.ping();
     let ended = connection.closed().await;
     assert!(matches!(ended, ConnectionError::Reset), "{ended}");
 }
 
-/// The server was given another ring of the same epoch than the gateway: the token is a forged one there.
+/// The server has another key ring than the gateway, with the same epoch. It rejects the gateway's
+/// tokens as forged.
 #[tokio::test]
 async fn token_of_another_key_ring_is_refused() {
     use equic_token::{Epoch, Key};
@@ -82,6 +84,6 @@ async fn token_of_another_key_ring_is_refused() {
     let gateway = Gateway::start(&ring(1), None, server.local_addr().unwrap());
     let client = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
     let connecting = client.connect_with(&config, gateway.address, server::local::NAME).unwrap();
-    let error = connecting.await.err().expect("it is told INVALID_TOKEN");
+    let error = connecting.await.err().expect("closed with INVALID_TOKEN");
     assert!(error.to_string().to_lowercase().contains("token"), "{error}");
 }

@@ -1,4 +1,5 @@
-//! ring in AWS-LC's place. The other tests are of whichever of the two this crate is built with.
+//! Tests ring as the only provider. All other tests use the provider with which this crate was
+//! built.
 
 use equic_quic::rustls::crypto::ring;
 

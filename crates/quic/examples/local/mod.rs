@@ -1,4 +1,4 @@
-//! What the examples share: configurations of both ends, with a certificate made for the occasion.
+//! Configurations of both ends for the examples, with a new certificate.
 
 use std::error::Error;
 
@@ -9,7 +9,7 @@ use equic_quic::{ClientConfig, ServerConfig};
 /// The name in the certificate.
 pub(crate) const NAME: &str = "localhost";
 
-/// A server's configuration, and that of a client that believes it and nobody else.
+/// Returns the configuration of a server, and that of a client that trusts only this server.
 pub(crate) fn configs(alpn: &[u8]) -> Result<(ServerConfig, ClientConfig), Box<dyn Error>> {
     let made = rcgen::generate_simple_self_signed(vec![NAME.into()])?;
     let certificate = made.cert.der().clone();

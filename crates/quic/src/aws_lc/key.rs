@@ -1,4 +1,4 @@
-//! A key of packets, whichever library's functions it calls.
+//! A packet key that calls the functions of one of the two libraries.
 
 use std::sync::Arc;
 
@@ -7,10 +7,12 @@ use equic_transport::crypto::PacketKey;
 use rustls::crypto::cipher::Iv;
 use rustls::quic::Tag;
 
-/// Bytes of a tag; all algorithms of TLS 1.3 that QUIC may use have tags of this length (RFC 9001 s.5.3).
+/// Size of a tag in bytes. It is the same for all algorithms of TLS 1.3 that QUIC may use (RFC 9001
+/// s.5.3).
 pub(super) const TAG_LEN: usize = 16;
 
-/// Packets that a key may protect, and those that may fail to open (RFC 9001 s.6.6).
+/// Maximum number of packets that a key may protect, and of packets that may fail to open (RFC 9001
+/// s.6.6).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Limits {
     confidentiality: u64,
@@ -18,21 +20,22 @@ pub(super) struct Limits {
 }
 
 const OF_GCM: Limits = Limits { confidentiality: 1 << 23, integrity: 1 << 52 };
-/// More packets than there are packet numbers.
+/// The confidentiality limit exceeds the number of packet numbers.
 const OF_CHACHA20: Limits = Limits { confidentiality: u64::MAX, integrity: 1 << 36 };
 
-/// A nonce as its first eight bytes and its last four, big-endian.
+/// A nonce in two pieces: its first eight bytes and its last four, as big-endian numbers.
 pub(super) type Pieces = (u64, u32);
 
-/// Seals and opens what is in a packet with a library's functions.
+/// Seals and opens packet payloads with the functions of a library.
 pub(super) trait Cipher: Send + Sync + 'static {
-    /// Encrypts `data` in place; none: it cannot be.
+    /// Encrypts `data` in place and returns the tag. Returns `None` on failure.
     fn seal(&self, nonce: Pieces, header: &[u8], data: &mut [u8]) -> Option<[u8; TAG_LEN]>;
 
-    /// Decrypts `data` in place; false: it is not authentic.
+    /// Decrypts `data` in place. Returns `false` if the data is not authentic.
     fn open(&self, nonce: Pieces, header: &[u8], data: &mut [u8], tag: &[u8; TAG_LEN]) -> bool;
 
-    /// Decrypts `data` to `to`; false: it is not authentic, or `to` has another length.
+    /// Decrypts `data` into `to`. Returns `false` if the data is not authentic or `to` has another
+    /// length.
     fn open_to(
         &self,
         nonce: Pieces,
@@ -45,14 +48,15 @@ pub(super) trait Cipher: Send + Sync + 'static {
     fn limits(&self) -> Limits;
 }
 
-/// AWS-LC's nonce. Never inlined: it is overwritten byte by byte when it is dropped, so that a compiler that sees where it comes from and where it
-/// ends writes it byte by byte, too.
+/// Returns AWS-LC's nonce. Never inlined, because `Nonce` overwrites its bytes one by one when it
+/// is dropped. A compiler that sees both the creation and the drop would also write the bytes one
+/// by one.
 #[inline(never)]
 fn aws_lc_nonce(pieces: Pieces) -> Nonce {
     Nonce::assume_unique_for_key(in_pieces(pieces))
 }
 
-/// Stored in two pieces, as it is read.
+/// Writes the nonce in the two pieces in which the library reads it.
 #[inline(always)]
 fn in_pieces((first, last): Pieces) -> [u8; 12] {
     let mut nonce = [0; 12];
@@ -124,13 +128,13 @@ impl Cipher for equic_boringssl::AesGcm {
     }
 }
 
-/// Protects packets of one direction, for rustls.
+/// Protects packets of one direction, through rustls's trait.
 pub(super) struct SharedKey<C>(Arc<Key<C>>);
 
 /// Protects packets of one direction.
 struct Key<C> {
     cipher: C,
-    /// The nonce of packet 0 on path 0, which is the IV (RFC 9001 s.5.3).
+    /// The IV in two pieces. It is the nonce of packet 0 on path 0 (RFC 9001 s.5.3).
     iv: Pieces,
 }
 
@@ -150,7 +154,7 @@ impl<C: Cipher> SharedKey<C> {
 }
 
 impl<C> Key<C> {
-    /// The nonce of a packet on a path (RFC 10069 s.2.4).
+    /// Returns the nonce of a packet on a path (RFC 10069 s.2.4).
     #[inline(always)]
     fn nonce(&self, path: u32, number: u64) -> Pieces {
         let upper = u64::from(path) << 32 | number >> 32;

@@ -6,14 +6,14 @@
 //! BoringSSL's functions for AES-GCM.
 //!
 //! The keys write a nonce in the two pieces in which these functions read it. If a CPU reads bytes
-//! that it has just stored in different pieces, it waits until all its earlier stores are in its
-//! cache. Those stores are the data of the last packet.
+//! that it has just stored in different pieces, the read waits until all earlier stores are in the
+//! cache (a failed store-to-load forwarding). Those stores are the data of the last packet.
 //!
 //! * `mod.rs`: the provider; `key.rs`: a key.
 //!
-//! Keys also decrypt into the memory from which the application reads
-//! (`equic_transport::crypto::PacketKey`). rustls's trait has no function for that. So a key of rustls offers
-//! a `PacketKey` to the connection, in the error for an empty payload.
+//! Keys can also decrypt into the memory from which the application reads
+//! (`equic_transport::crypto::PacketKey`). rustls's trait has no function for that. Therefore a key
+//! for rustls passes a `PacketKey` to the connection in the error for an empty payload.
 
 mod key;
 
@@ -28,10 +28,11 @@ use rustls::{CipherSuiteCommon, SupportedCipherSuite, Tls13CipherSuite};
 
 use self::key::SharedKey;
 
-/// rustls's crypto provider of AWS-LC. Keys of QUIC packets that are made with it are faster than those of
-/// [`rustls::crypto::aws_lc_rs::default_provider`]; all else is the same. Not for FIPS: where rustls's is, this one says that it is not.
+/// Returns rustls's AWS-LC crypto provider with faster keys for QUIC packets. Otherwise it is the
+/// same as [`rustls::crypto::aws_lc_rs::default_provider`]. It is not for FIPS, and reports that.
 ///
-/// With the feature `boringssl`, AES-GCM of packets is BoringSSL's on x86-64, which takes less time there; all else is AWS-LC's as before.
+/// With the feature `boringssl`, BoringSSL encrypts and decrypts packets with AES-GCM on x86-64,
+/// which takes less time there. AWS-LC does everything else.
 pub fn aws_lc_provider() -> CryptoProvider {
     let mut provider = default_provider();
     for suite in &mut provider.cipher_suites {
@@ -51,7 +52,7 @@ pub const AWS_LC_PROVIDER_LIBRARIES: &str =
         "AWS-LC"
     };
 
-/// The cipher suites with keys of our own.
+/// The cipher suites with this module's packet keys.
 static SUITES: LazyLock<Vec<Tls13CipherSuite>> = LazyLock::new(|| {
     let suites: [(_, &'static LazyLock<Option<Keys>>); 3] = [
         (cipher_suite::TLS13_AES_128_GCM_SHA256, &AES_128),
@@ -74,10 +75,10 @@ static AES_256: LazyLock<Option<Keys>> =
 static CHACHA20: LazyLock<Option<Keys>> =
     LazyLock::new(|| Keys::of(cipher_suite::TLS13_CHACHA20_POLY1305_SHA256, &CHACHA20_POLY1305));
 
-/// Makes keys of one algorithm.
+/// Creates keys of one algorithm.
 struct Keys {
     algorithm: &'static aws_lc_rs::aead::Algorithm,
-    /// rustls's, for all but packets.
+    /// rustls's implementation, which creates the header protection keys.
     rustls: &'static dyn Algorithm,
 }
 
@@ -89,8 +90,8 @@ impl Keys {
         Some(Keys { algorithm, rustls: suite.tls13()?.quic? })
     }
 
-    /// A key of packets. None: it has another length than the algorithm's. rustls makes none such, and with what it is asked for
-    /// (`aead_key_len`) that cannot be.
+    /// Creates a packet key. Returns `None` if the key has the wrong length. rustls never passes
+    /// such a key, because it uses `aead_key_len`.
     fn make(&self, key: &[u8], iv: &Iv) -> Option<Made> {
         #[cfg(all(feature = "boringssl", target_arch = "x86_64"))]
         if let Some(cipher) = boringssl(self.algorithm, key) {
@@ -101,7 +102,7 @@ impl Keys {
     }
 }
 
-/// A key of packets, by the library that it calls.
+/// A packet key of one of the two libraries.
 enum Made {
     AwsLc(SharedKey<LessSafeKey>),
     #[cfg(all(feature = "boringssl", target_arch = "x86_64"))]
@@ -127,12 +128,13 @@ impl Algorithm for Keys {
     }
 
     fn fips(&self) -> bool {
-        // Of the ways to open in AWS-LC's Rust interface the one that is used here is not for FIPS.
+        // The function of AWS-LC's Rust interface that decrypts here is not approved for FIPS.
         false
     }
 }
 
-/// BoringSSL's AES-GCM. None: it is another algorithm, or the key has another length.
+/// Creates BoringSSL's AES-GCM. Returns `None` for another algorithm or if the key has the wrong
+/// length.
 #[cfg(all(feature = "boringssl", target_arch = "x86_64"))]
 fn boringssl(
     algorithm: &aws_lc_rs::aead::Algorithm,

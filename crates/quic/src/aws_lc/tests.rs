@@ -1,4 +1,4 @@
-//! Keys of packets beside those of rustls.
+//! Tests of the packet keys. They compare these keys with rustls's.
 
 use rand::{Rng as _, RngCore as _, SeedableRng as _, rngs::StdRng};
 use rustls::quic::{Keys, Version};
@@ -7,7 +7,7 @@ use rustls::{CipherSuite, Side};
 use super::key::{Cipher, TAG_LEN};
 use super::*;
 
-/// Keys of Initial packets, ours and rustls's, of each suite.
+/// Returns the keys of Initial packets for each cipher suite: ours and rustls's.
 fn pairs() -> impl Iterator<Item = (CipherSuite, [Keys; 2], [Keys; 2])> {
     let keys = |suite: &SupportedCipherSuite| {
         let suite = suite.tls13().unwrap().quic_suite().unwrap();
@@ -60,7 +60,7 @@ fn aead_seals_like_rustls() {
     assert_eq!(suites, 3);
 }
 
-/// To other memory a packet is opened as in place, or as little.
+/// Opening a packet into another buffer gives the same result as opening it in place.
 fn is_opened_to_other_memory<C: Cipher>(key: &SharedKey<C>, rng: &mut StdRng) {
     let opener = key.offered();
     for _ in 0..200 {
@@ -86,7 +86,7 @@ fn is_opened_to_other_memory<C: Cipher>(key: &SharedKey<C>, rng: &mut StdRng) {
     for length in 0..TAG_LEN {
         assert!(!opener.open_to(0, 0, &[], &vec![0; length], &mut []));
     }
-    // As long as what is opened, no more and no less.
+    // The buffer must have exactly the length of the plaintext.
     let packet = sealed(key, 0, 0, &[], b"data");
     assert!(opener.open_to(0, 0, &[], &packet, &mut [0; 4]));
     assert!(!opener.open_to(0, 0, &[], &packet, &mut [0; 3]));
@@ -109,7 +109,8 @@ fn aead_opens_into_another_buffer() {
     }
 }
 
-/// The keys that the provider makes call the library that they are to: what they seal does not tell.
+/// The provider's keys call the library of the feature. The ciphertext does not show that, because
+/// both libraries compute the same.
 #[test]
 fn aead_calls_the_library_of_the_feature() {
     let wanted = cfg!(all(feature = "boringssl", target_arch = "x86_64"));
@@ -121,7 +122,7 @@ fn aead_calls_the_library_of_the_feature() {
     }
 }
 
-/// With the feature, AES-GCM of packets is BoringSSL's, and of keys of the right length alone.
+/// With the feature, BoringSSL provides AES-GCM, and only for keys of the right length.
 #[cfg(all(feature = "boringssl", target_arch = "x86_64"))]
 #[test]
 fn aead_aes_gcm_is_from_boringssl() {
@@ -171,7 +172,8 @@ fn aead_limits_and_lengths_are_those_of_rustls() {
     }
 }
 
-/// Those who ask for the default get them; else the comparisons here would be of rustls's with themselves.
+/// The default provider uses our keys. Otherwise these tests would compare rustls's keys with
+/// themselves.
 #[test]
 fn aead_is_ours_by_default() {
     let makers = |provider: &CryptoProvider| -> Vec<*const ()> {

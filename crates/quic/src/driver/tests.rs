@@ -1,5 +1,5 @@
-//! How much goes out in a turn. Handshakes are in memory, the peers' socket is one that nobody reads, and time
-//! plays no part: all that is asked is what one round of sending makes.
+//! Tests of how much one turn sends. The handshakes take place in memory. The peers' socket is
+//! never read, and the clock does not matter: the tests check what one round of sending produces.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -21,23 +21,23 @@ use crate::udp::Offloads;
 mod grouping;
 mod validated;
 
-/// Bytes of a message that is as large as the system takes.
+/// Maximum size in bytes of a message that the system accepts.
 const MESSAGE: u64 = 65_536;
 
-/// A socket's task that nobody runs.
+/// A socket's task that the runtime does not run. Tests call its functions.
 struct Idle {
     driver: Driver,
     cells: Vec<Arc<Cell>>,
-    /// The other ends of the connections.
+    /// The peers' ends of the connections.
     clients: Vec<Connection>,
-    /// Address of the peers.
+    /// The socket to which the connections send.
     peers: std::net::UdpSocket,
     tls: (Arc<rustls::ClientConfig>, Arc<rustls::ServerConfig>),
 }
 
 const NAME: &str = "equic.test";
 
-/// Configurations of both ends, with a certificate of their own.
+/// Returns the TLS configurations of both ends, with a new certificate.
 fn tls() -> (Arc<rustls::ClientConfig>, Arc<rustls::ServerConfig>) {
     let provider = crate::default_provider().unwrap();
     let made = rcgen::generate_simple_self_signed(vec![NAME.into()]).unwrap();
@@ -60,7 +60,8 @@ fn tls() -> (Arc<rustls::ClientConfig>, Arc<rustls::ServerConfig>) {
 }
 
 impl Idle {
-    /// With connections that have `bytes` to send each, and windows of `window` bytes.
+    /// Creates a task with `count` connections. Each has `bytes` bytes to send and a congestion
+    /// window of `window` bytes.
     async fn new(count: usize, window: u64, bytes: usize) -> Idle {
         let bind = || std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let (own, peers) = (bind(), bind());
@@ -92,7 +93,7 @@ impl Idle {
             idle.cells.push(cell);
             idle.clients.push(client);
         }
-        // The runtime learns from the system that the socket takes anything.
+        // The runtime must learn from the system that the socket is writable.
         let udp = Arc::clone(&socket.lock().udp);
         std::future::poll_fn(|cx| udp.poll_send_ready(cx)).await.unwrap();
         idle
@@ -110,9 +111,9 @@ impl Idle {
         let transport = Arc::new(
             TransportConfig::default()
                 .with_initial_window(Some(window))
-                // What the handshake had in flight is acknowledged at once.
+                // Handshake packets in flight are then acknowledged at once.
                 .with_max_ack_delay(Duration::ZERO)
-                // A probe would be a message of its own.
+                // A probe would be a separate message.
                 .with_mtu_discovery(false)
                 .with_streams(
                     StreamConfig::default()
@@ -160,7 +161,8 @@ impl Idle {
         (client, server)
     }
 
-    /// One round of sending, of the connections that were touched; true if the task has more to do at once.
+    /// Runs one round of sending for the scheduled connections. Returns `true` if the task has more
+    /// to send at once.
     fn work(&mut self) -> bool {
         let socket = Arc::clone(&self.driver.socket);
         let _ = socket.take_touched(&mut self.driver.work, std::task::Waker::noop());
@@ -170,13 +172,14 @@ impl Idle {
         !self.driver.work.is_empty() || inner.crowds.may_go()
     }
 
-    /// Bytes that each connection has in flight.
+    /// Returns the bytes in flight of each connection.
     fn in_flight(&self) -> Vec<u64> {
         self.cells.iter().map(|cell| cell.lock().connection.stats().path.bytes_in_flight).collect()
     }
 }
 
-/// However large the window: what has come in the meantime is received after so much.
+/// The limit applies even if the congestion window is larger. The task then receives what has
+/// arrived.
 #[tokio::test]
 async fn turn_of_a_connection_sends_256_kib_at_most() {
     let mut idle = Idle::new(1, 4 << 20, 1 << 20).await;
@@ -199,7 +202,7 @@ async fn turn_of_few_connections_waits_for_no_other() {
 /// Until something is acknowledged, a hundred connections to one address send at most thirty-two
 /// windows of data. They send less, because each also has small handshake packets in flight. When
 /// packets of one connection are no longer in flight, waiting connections send in the order of
-/// their arrival. It does not matter which connection the task looks at first.
+/// their arrival. The order in which the task handles connections does not matter.
 #[tokio::test]
 async fn turn_is_shared_by_many_connections_to_one_address() {
     let mut idle = Idle::new(100, 12_000, 100_000).await;
@@ -211,14 +214,15 @@ async fn turn_is_shared_by_many_connections_to_one_address() {
     assert!((16 * 12_000..33 * 12_000).contains(&sum), "{sum}");
     let count = sent(&first).iter().filter(|sent| **sent > 0).count();
     assert!((16..=40).contains(&count), "{first:?}");
-    assert!(sent(&first)[..count].iter().all(|sent| *sent > 0), "in their order: {first:?}");
-    assert!(!idle.work(), "nobody has a turn until something is acknowledged");
+    assert!(sent(&first)[..count].iter().all(|sent| *sent > 0), "not in order: {first:?}");
+    assert!(!idle.work(), "the window is full until something is acknowledged");
     assert_eq!(idle.in_flight(), first);
-    // Of these nothing is in flight any more.
+    // The packets of these connections are then no longer in flight.
     for cell in &idle.cells[..count] {
         cell.close(VarInt::from_u32(0), "");
     }
-    // As when the application writes: it is looked at before those that wait for their turn.
+    // This happens when the application writes: the connection is handled before those that wait
+    // for their turn.
     let last = &idle.cells[99];
     last.touch(&mut last.lock());
     while idle.work() {}
@@ -276,7 +280,7 @@ async fn receive_takes_small_messages_all_at_once() {
     let senders: Vec<_> =
         (0..3 * batch).map(|_| std::net::UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
     for (size, expected) in [(40, 3 * batch * 40), (1200, batch * 1200)] {
-        // Each of another address, so that the system makes no message of several.
+        // Each message comes from another address, so that the system does not combine them.
         for sender in &senders {
             sender.send_to(&vec![7; size], udp.local_addr()).unwrap();
         }
@@ -287,7 +291,8 @@ async fn receive_takes_small_messages_all_at_once() {
     }
 }
 
-/// A connection that sends now and then does not wait for all that send without a pause; of nine turns one is theirs.
+/// A connection that sends now and then need not wait for all connections that send without a
+/// pause. One of nine turns is for the latter.
 #[tokio::test]
 async fn receive_answers_small_messages_without_waiting_for_all_senders() {
     let idle = Idle::new(50, 1 << 20, 100_000).await;
@@ -297,7 +302,7 @@ async fn receive_answers_small_messages_without_waiting_for_all_senders() {
     for cell in bulk {
         let mut state = cell.lock();
         let turn = inner.crowds.begin(&mut state, now, true);
-        assert!(matches!(turn, Turn::Now(20_000..25_000)), "a 16th of the least window");
+        assert!(matches!(turn, Turn::Now(20_000..25_000)), "a 16th of the minimum window");
         inner.crowds.end(cell, &mut state, now, (turn, true));
     }
     for cell in fresh {
@@ -321,18 +326,19 @@ async fn receive_runs_after_256_kib_were_sent() {
     let mut idle = Idle::new(1, 4 << 20, 1 << 20).await;
     let socket = Arc::clone(&idle.driver.socket);
     let udp = Arc::clone(&socket.lock().udp);
-    // Of no connection: all that matters is that it is taken. On loopback it is there when the call returns.
+    // The datagram belongs to no connection, because only its receipt matters. On loopback, it has
+    // arrived when the call returns.
     idle.peers.send_to(&[7; 100], udp.local_addr()).unwrap();
     let mut cx = Context::from_waker(std::task::Waker::noop());
     let mut receive = |idle: &mut Idle| {
         idle.driver.asks = idle.driver.batch.has_sent(SENT);
         idle.driver.receive(&mut cx, &udp, &mut socket.lock()).unwrap()
     };
-    assert_eq!(receive(&mut idle), None, "the runtime has not looked");
+    assert_eq!(receive(&mut idle), None, "the runtime has not polled");
     assert!(idle.work());
     assert_eq!(receive(&mut idle), Some(100));
     assert!(idle.work());
-    assert_eq!(receive(&mut idle), None, "nothing more has come");
+    assert_eq!(receive(&mut idle), None, "nothing more has arrived");
 }
 
 /// A client that shares its address with no other client is in no crowd. Many clients at one
@@ -360,7 +366,7 @@ async fn crowd_has_only_addresses_of_several_connections() {
     assert!(inner.crowds.are_empty());
 }
 
-/// Who leaves a crowd, as by moving to another address, waits for nobody there any more.
+/// A connection that leaves a crowd, for example by migrating, no longer waits for the others.
 #[tokio::test]
 async fn crowd_that_is_left_holds_nothing_back() {
     let mut idle = Idle::new(100, 12_000, 100_000).await;
@@ -377,7 +383,8 @@ async fn crowd_that_is_left_holds_nothing_back() {
     assert!(idle.in_flight()[99] >= before + 10_000, "{} {before}", idle.in_flight()[99]);
 }
 
-/// What it had in flight no longer counts there, either: others have their turn instead.
+/// The bytes in flight of a connection that leaves no longer count in the crowd, so that others get
+/// a turn.
 #[tokio::test]
 async fn crowd_that_is_left_makes_room_for_others() {
     let mut idle = Idle::new(100, 12_000, 100_000).await;

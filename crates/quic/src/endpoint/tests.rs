@@ -1,4 +1,4 @@
-//! Attempts that wait together.
+//! Tests of several connection attempts that wait at the same time.
 
 use std::future::Future as _;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -12,7 +12,7 @@ use crate::Connecting;
 const NAME: &str = "localhost";
 const LOOPBACK: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
 
-/// A server, and clients whose attempts wait there.
+/// Returns a server, and clients whose connection attempts wait there.
 async fn attempts(count: usize) -> (Endpoint, Vec<(Endpoint, Connecting)>) {
     let made = rcgen::generate_simple_self_signed(vec![NAME.into()]).unwrap();
     let certificate = made.cert.der().clone();
@@ -34,7 +34,7 @@ async fn attempts(count: usize) -> (Endpoint, Vec<(Endpoint, Connecting)>) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), all_wait).await.expect("all attempts");
+    tokio::time::timeout(Duration::from_secs(60), all_wait).await.expect("timed out");
     (server, clients)
 }
 
@@ -57,7 +57,8 @@ async fn accept_sends_the_first_flight_before_the_next_attempt() {
 async fn accept_that_is_dropped_loses_no_attempt() {
     let (server, _clients) = attempts(3).await;
     let first = server.accept().await.unwrap();
-    // Two wait for the next one; the first of them would let others have their turn, and gives up there.
+    // Two tasks wait for the next attempt. The first yields to other tasks, and is dropped while it
+    // does.
     let mut given_up = Box::pin(server.accept());
     assert!(poll_fn(|cx| Poll::Ready(given_up.as_mut().poll(cx))).await.is_pending());
     let other = tokio::spawn({
@@ -66,6 +67,6 @@ async fn accept_that_is_dropped_loses_no_attempt() {
     });
     drop(given_up);
     let took = tokio::time::timeout(Duration::from_secs(60), other).await;
-    assert_eq!(took.expect("both attempts").unwrap(), (true, true));
+    assert_eq!(took.expect("timed out").unwrap(), (true, true));
     drop(first);
 }

@@ -1,5 +1,5 @@
-//! Logs of an endpoint's connections: qlog files and packet traces (`equic_transport::qlog`), written
-//! by a thread. A log that cannot be written ends; its connection goes on.
+//! Logs of an endpoint's connections: qlog files and packet traces (`equic_transport::qlog`). A
+//! thread writes them. If a log cannot be written, the log ends and its connection continues.
 //!
 //! `writer.rs`: the thread.
 
@@ -23,34 +23,36 @@ use crate::event::Subscriber;
 
 use writer::{Held, LogEnd, MAX_WAITING, Target, Writer};
 
-/// A folder with a qlog file for each connection, called by the connection's original destination
-/// connection ID and by which end it is: `0123456789abcdef_server.sqlog`, a JSON text sequence.
+/// A folder with a qlog file for each connection, in the format JSON text sequence. The name of a
+/// file is the connection's original destination connection ID and the role of this end:
+/// `0123456789abcdef_server.sqlog`.
 ///
-/// Files that are there are never written to. At most 64 MiB wait to be written: a log that would go
-/// beyond that, or cannot be written, ends, and the first time `tracing` gets a warning. A file can be
-/// kept from growing ([`QlogFolder::max_file`]); how many there are is up to the peers: it is for looking
-/// into something, not for leaving on.
+/// Existing files are never overwritten. At most 64 MiB wait to be written. A log that exceeds this
+/// limit or that cannot be written ends. For the first such log, a warning is sent to `tracing`.
+/// [`QlogFolder::max_file`] limits the size of a file. The number of files has no limit, and peers
+/// determine it. Use this for diagnosis, not permanently.
 ///
-/// Clones are the same one.
+/// Clones refer to the same folder and thread.
 #[derive(Clone)]
 pub struct QlogFolder {
     folder: PathBuf,
     writer: Writer,
-    /// Most bytes that a file may have.
+    /// Maximum size of a file's events, in bytes.
     max_file: u64,
 }
 
 impl QlogFolder {
-    /// Takes a folder that is there, and starts the thread that writes.
+    /// Opens an existing folder, and starts the thread that writes.
     ///
     /// # Errors
-    /// No folder, or no file can be made in it.
+    /// Returns the system's error if the folder does not exist, if no file can be created in it, or
+    /// if the thread cannot be started.
     pub fn open(folder: impl Into<PathBuf>) -> io::Result<QlogFolder> {
         QlogFolder::limited(folder.into(), MAX_WAITING)
     }
 
     fn limited(folder: PathBuf, limit: usize) -> io::Result<QlogFolder> {
-        // Now, and not when the first connection comes.
+        // Check this now instead of at the first connection.
         let trial =
             folder.join(format!(".equic-{}-{:x}", std::process::id(), rand::random::<u64>()));
         File::create_new(&trial)?;
@@ -58,20 +60,21 @@ impl QlogFolder {
         Ok(QlogFolder { folder, writer: Writer::start(limit)?, max_file: u64::MAX })
     }
 
-    /// At most about so many bytes of events in a file: a connection that has more to tell is not
-    /// logged any further, and its file ends with a note that says so.
+    /// Limits the events in a file to about `bytes` bytes. A connection that exceeds the limit is
+    /// not logged any further, and its file ends with a note. Default: no limit.
     #[must_use]
     pub fn max_file(self, bytes: u64) -> QlogFolder {
         QlogFolder { max_file: bytes, ..self }
     }
 
-    /// The folder.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.folder
     }
 
-    /// Waits until all that has happened is written, five seconds at most; not for async code. Without
-    /// it the end of the process may lose the last milliseconds.
+    /// Waits until all earlier events are written, for at most five seconds. This blocks the
+    /// thread: do not call it in async code. Without this call, the last milliseconds of the log
+    /// may be lost when the process ends.
     pub fn flush(&self) {
         self.writer.flush();
     }
@@ -101,10 +104,12 @@ impl fmt::Debug for QlogFolder {
     }
 }
 
-/// A line for each packet of all connections, as [`Trace`] writes them, with a line ahead of each
-/// connection. Those of the second connection begin with `[2]`, and so on.
+/// Writes a line for each packet of all connections, in the format of [`Trace`]. A line with its
+/// connection ID precedes the lines of each connection. The lines of the second connection begin
+/// with `[2]`, and so on.
 ///
-/// It is written by a thread of its own, and limited, as [`QlogFolder`] is. Clones are the same one.
+/// A separate thread writes the lines, with the same limit as [`QlogFolder`]. Clones refer to the
+/// same trace.
 #[derive(Clone)]
 pub struct PacketTrace {
     to: Arc<Mutex<dyn Write + Send>>,
@@ -113,16 +118,16 @@ pub struct PacketTrace {
 }
 
 impl PacketTrace {
-    /// Starts the thread that writes.
+    /// Starts the thread that writes to `to`.
     ///
     /// # Errors
-    /// The system has no thread left.
+    /// Returns the system's error if the thread cannot be started.
     pub fn new(to: impl Write + Send + 'static) -> io::Result<PacketTrace> {
         let writer = Writer::start(MAX_WAITING)?;
         Ok(PacketTrace { to: Arc::new(Mutex::new(to)), connections: Arc::default(), writer })
     }
 
-    /// As [`QlogFolder::flush`].
+    /// Waits until all earlier lines are written: see [`QlogFolder::flush`].
     pub fn flush(&self) {
         self.writer.flush();
     }
@@ -133,9 +138,9 @@ impl PacketTrace {
         let (end, held) = self.writer.log(Target::Stream(Arc::clone(&self.to)));
         let mut lines = Lines { end, prefix: prefix.into_bytes(), line: Vec::new() };
         let (odcid, remote) = (connection.original_dcid(), connection.remote_address());
-        // An IPv4 peer of a dual-stack socket has a mapped address.
+        // A dual-stack socket reports an IPv4-mapped address for an IPv4 peer.
         let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
-        // If it fails, so does what follows.
+        // If this write fails, the later ones fail, too.
         let _ = writeln!(lines, "connection {odcid} with {remote}");
         (Trace::new(lines, now), held)
     }
@@ -147,7 +152,7 @@ impl fmt::Debug for PacketTrace {
     }
 }
 
-/// Passes whole lines on, each behind a prefix.
+/// Collects whole lines, and passes each on with a prefix.
 struct Lines {
     end: LogEnd,
     prefix: Vec<u8>,
@@ -172,14 +177,14 @@ impl Write for Lines {
     }
 }
 
-/// Logs that an endpoint writes of its connections, and whoever else is told what happens in them.
+/// The logs and the subscriber of an endpoint's connections.
 pub(super) struct Logs {
     pub qlog: Option<QlogFolder>,
     pub trace: Option<PacketTrace>,
     pub subscriber: Option<Arc<dyn Subscriber>>,
 }
 
-/// A subscriber's sink, beside logs.
+/// The sink of a subscriber.
 struct Subscribed(Box<dyn QlogSink>);
 
 impl QlogSink for Subscribed {
@@ -188,7 +193,7 @@ impl QlogSink for Subscribed {
     }
 }
 
-/// Logs that have begun and are written only if the connection comes about.
+/// Logs of a new connection. They are written only after the connection was created.
 #[derive(Default)]
 pub(super) struct Begun([Option<Held>; 2]);
 
@@ -199,7 +204,7 @@ impl Begun {
 }
 
 impl Logs {
-    /// Has a new connection logged.
+    /// Starts the logs of a new connection and adds the subscriber's sink.
     pub(crate) fn begin(&self, connection: &mut Connection, now: Timestamp) -> Begun {
         let subscriber = self.subscriber.as_ref();
         let sink = subscriber.and_then(|wants| wants.subscribe(&NewConnection(connection)));

@@ -8,34 +8,37 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Bytes that may wait for the thread, of all logs together: a log that would go beyond ends.
+/// Maximum number of bytes, over all logs, that wait for the thread. A log that would exceed this
+/// limit ends.
 pub(super) const MAX_WAITING: usize = 64 << 20;
 
-/// Longest time that [`Writer::flush`] waits, since a terminal may have been stopped.
+/// Maximum time that [`Writer::flush`] waits. A terminal may be stopped.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Destination of a log's bytes.
 pub(super) enum Target {
-    /// A file that is not there yet, and is made with the first bytes. It is open only while it is
-    /// written to: connections may be more than a process may have files.
+    /// A file that does not exist yet. The thread creates it when it writes the first bytes, and
+    /// opens it only while it writes: a process may have more connections than open files.
     File(PathBuf),
-    /// Something that is shared by several logs.
+    /// A stream that several logs share.
     Stream(Arc<Mutex<dyn Write + Send>>),
 }
 
-/// The thread; it ends when all clones and all its logs are gone.
+/// A handle of the thread. The thread ends when all handles and logs are dropped.
 #[derive(Clone)]
 pub(super) struct Writer {
-    /// Bounded by itself: a log is in there once at most.
+    /// Messages to the thread. The channel needs no limit, because it contains each log at most
+    /// once.
     thread: Sender<Message>,
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    /// Bytes of all logs that wait to be written.
+    /// Number of bytes of all logs that wait to be written.
     waiting: AtomicUsize,
     limit: usize,
-    /// Somebody was told that a log has ended: once, because clients may make it happen at will.
+    /// Whether a warning about a log that ended was issued. There is only one such warning, because
+    /// clients can cause it at will.
     warned: AtomicBool,
 }
 
@@ -52,21 +55,21 @@ struct Log {
 
 struct Pending {
     bytes: Vec<u8>,
-    /// The thread knows that the log has bytes to write, or is not to know yet.
+    /// Whether a message about this log is in the thread's channel, or the log is still held.
     queued: bool,
-    /// At least one byte was written to the target.
+    /// Whether the thread has written to the target before.
     begun: bool,
-    /// The log has ended and takes no more bytes.
+    /// Whether the log has ended. It then accepts no more bytes.
     ended: bool,
 }
 
-/// A log as its connection has it: whole records, please.
+/// The writing end of a log. Each call of `write` must pass whole records.
 pub(super) struct LogEnd {
     log: Arc<Log>,
     writer: Writer,
 }
 
-/// A log that nothing is written of until it is released.
+/// A log of which nothing is written until it is released.
 #[must_use]
 pub(super) struct Held(LogEnd);
 
@@ -98,7 +101,7 @@ impl Writer {
         Ok(Writer { thread, shared })
     }
 
-    /// A new log.
+    /// Creates a log.
     pub(super) fn log(&self, target: Target) -> (LogEnd, Held) {
         let pending = Pending { bytes: Vec::new(), queued: true, begun: false, ended: false };
         let log = Arc::new(Log {
@@ -110,27 +113,27 @@ impl Writer {
         (end(), Held(end()))
     }
 
-    /// Waits until all that was logged before is written, or five seconds.
+    /// Waits until everything that was logged before is written, for at most five seconds.
     pub(super) fn flush(&self) {
         let (done, wait) = mpsc::channel();
         if self.thread.send(Message::Flush(done)).is_ok() {
-            // Too long, or the thread is gone: in both cases there is nothing to be done.
+            // On a timeout, or if the thread has ended, there is nothing more to do.
             let _ = wait.recv_timeout(PATIENCE);
         }
     }
 }
 
 impl Held {
-    /// Has it written from now on.
+    /// Permits the thread to write this log.
     pub(super) fn release(self) {
         let LogEnd { log, writer } = self.0;
-        // It fails if the thread is gone, which then has nothing to write.
+        // This fails only if the thread has ended. The log is then not written.
         let _ = writer.thread.send(Message::Look(log));
     }
 }
 
 impl Write for LogEnd {
-    /// All or nothing.
+    /// Accepts all bytes or none.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut pending = self.log.lock();
         if pending.ended {
@@ -162,13 +165,13 @@ fn run(messages: &Receiver<Message>) {
     for message in messages {
         match message {
             Message::Look(log) => take(&log),
-            // Whoever asked may not wait any more.
+            // The caller may have timed out, which is not an error.
             Message::Flush(done) => drop(done.send(())),
         }
     }
 }
 
-/// Writes what waits in a log.
+/// Writes the bytes that wait in a log.
 fn take(log: &Log) {
     let (bytes, begun) = {
         let mut pending = log.lock();
@@ -177,7 +180,7 @@ fn take(log: &Log) {
     };
     let written = match &log.target {
         Target::File(path) => {
-            // Never one that is there: its name is in part the peer's choice.
+            // An existing file is never overwritten, because the peer chooses a part of the name.
             let file = File::options().append(true).create_new(!begun).open(path);
             file.and_then(|mut file| file.write_all(&bytes))
         }
@@ -198,7 +201,7 @@ fn take(log: &Log) {
 }
 
 impl Drop for Log {
-    /// It was never released: what it holds no longer waits.
+    /// Returns the bytes of a log that was never released to the limit on waiting bytes.
     fn drop(&mut self) {
         let pending = self.pending.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.shared.waiting.fetch_sub(pending.bytes.len(), Ordering::Relaxed);
@@ -209,12 +212,12 @@ impl Drop for Log {
 mod tests {
     use super::*;
 
-    /// Takes nothing until it is let.
+    /// Writes nothing until the test permits it.
     struct Slow(Receiver<()>, Arc<Mutex<Vec<u8>>>);
 
     impl Write for Slow {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // The other end is gone: as fast as it comes.
+            // After the test has dropped the sender, this returns at once.
             let _ = self.0.recv();
             self.1.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -225,7 +228,7 @@ mod tests {
         }
     }
 
-    /// So much may wait, over all logs; one that would go beyond ends with what it has.
+    /// The limit applies to all logs together. A log that would exceed it ends with what it has.
     #[test]
     fn log_queue_is_bounded() {
         let writer = Writer::start(100).unwrap();
@@ -238,9 +241,9 @@ mod tests {
         first.write_all(&[1; 60]).unwrap();
         second.write_all(&[2; 40]).unwrap();
         assert_eq!(first.write(&[3]).unwrap_err().kind(), io::ErrorKind::StorageFull);
-        assert_eq!(first.write(&[]).unwrap_err().kind(), io::ErrorKind::BrokenPipe, "it ended");
+        assert_eq!(first.write(&[]).unwrap_err().kind(), io::ErrorKind::BrokenPipe, "log ended");
         assert!(writer.shared.warned.load(Ordering::Relaxed));
-        // It was never released, and is gone: there is room again.
+        // A log that was never released no longer counts after it is dropped.
         drop((second, never));
         assert_eq!(writer.shared.waiting.load(Ordering::Relaxed), 60);
         drop(allow);
@@ -257,10 +260,10 @@ mod tests {
         for text in ["first\n", "second\n"] {
             let (mut end, held) = writer.log(Target::File(path.clone()));
             end.write_all(text.as_bytes()).unwrap();
-            assert!(!path.exists() || text == "second\n", "held");
+            assert!(!path.exists() || text == "second\n", "a held log is not written");
             held.release();
             writer.flush();
-            // The second has ended by now.
+            // The second log has ended, because the file exists.
             assert_eq!(end.write_all(b"more\n").is_ok(), text == "first\n");
             writer.flush();
         }

@@ -1,4 +1,4 @@
-//! What is asked of the verifier behind, which is rustls's, and what is taken without.
+//! Tests of when the cache calls rustls's verifier, and when it uses a remembered result.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,12 +8,12 @@ use rustls::client::WebPkiServerVerifier;
 
 use super::*;
 
-/// 2030-06-01, the first moment at which the certificates are valid.
+/// 2030-06-01, the first second in which the certificates are valid.
 const BEGIN: u64 = 1_906_502_400;
-/// 2030-06-02, the last.
+/// 2030-06-02, the last second.
 const LAST: u64 = BEGIN + 86_400;
 
-/// rustls's verifier, which counts how often it is asked.
+/// rustls's verifier. Counts its calls.
 #[derive(Debug)]
 struct Counting(Arc<WebPkiServerVerifier>, AtomicUsize);
 
@@ -53,7 +53,7 @@ impl ServerCertVerifier for Counting {
     }
 }
 
-/// An authority, a client that believes it, and how often its verifier was asked.
+/// A certificate authority, a caching verifier that trusts it, and the inner verifier.
 struct World {
     authority: CertifiedIssuer<'static, KeyPair>,
     counting: Arc<Counting>,
@@ -75,7 +75,7 @@ impl World {
         World { authority, counting, verifier }
     }
 
-    /// A certificate for these names, valid for a day.
+    /// Returns a certificate for these names that is valid for one day.
     fn certificate(&self, names: &[&str]) -> CertificateDer<'static> {
         let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let mut params = CertificateParams::new(names).unwrap();
@@ -85,7 +85,8 @@ impl World {
         signed.unwrap().der().clone()
     }
 
-    /// True if it is taken, and how often the verifier was asked about it.
+    /// Verifies a certificate. Returns whether it was accepted, and the number of calls of the
+    /// inner verifier.
     fn show(&self, certificate: &CertificateDer<'_>, name: &str, now: u64) -> (bool, usize) {
         self.show_with(certificate, &[], name, &[], now)
     }
@@ -112,13 +113,14 @@ fn verified_chain_is_checked_twice_in_five_minutes() {
     let world = World::new();
     let shown = world.certificate(&["server"]);
     let from = BEGIN + 100;
-    // Now; at the end; not at all.
+    // The first time, the inner verifier is called for the present time, the second time for the
+    // end of the five minutes, and then not at all.
     assert_eq!(world.show(&shown, "server", from), (true, 1));
     assert_eq!(world.show(&shown, "server", from + 1), (true, 1));
     for later in 1..=300 {
         assert_eq!(world.show(&shown, "server", from + later), (true, 0));
     }
-    // From the beginning.
+    // After five minutes, this starts again.
     assert_eq!(world.show(&shown, "server", from + 301), (true, 1));
     assert_eq!(world.show(&shown, "server", from + 302), (true, 1));
     assert_eq!(world.show(&shown, "server", from + 303), (true, 0));
@@ -128,14 +130,15 @@ fn verified_chain_is_checked_twice_in_five_minutes() {
 fn verified_chain_expires_with_its_last_second() {
     let world = World::new();
     let shown = world.certificate(&["server"]);
-    // Five minutes from here are within its time, to the second.
+    // The end of the five minutes is the last second of the certificate's validity.
     let from = LAST - 300;
     assert_eq!(world.show(&shown, "server", from), (true, 1));
     assert_eq!(world.show(&shown, "server", from), (true, 1));
     assert_eq!(world.show(&shown, "server", LAST), (true, 0));
     assert_eq!(world.show(&shown, "server", LAST + 1), (false, 1));
     assert_eq!(world.show(&shown, "server", LAST + 1), (false, 1));
-    // From here they are not: refused for the end, asked about now.
+    // One second later, the end is after the validity. The inner verifier rejects the chain for
+    // that time, and is then called for the present time.
     let shown = world.certificate(&["server"]);
     assert_eq!(world.show(&shown, "server", from + 1), (true, 1));
     for later in [1, 2, 300] {
@@ -165,7 +168,8 @@ fn verified_chain_matches_itself_only() {
         assert!(world.show(&shown, "server", now).0);
     }
     assert_eq!(world.show(&shown, "server", now), (true, 0));
-    // Another name, another certificate, and one of which a byte is another: each is asked about, and none remembered.
+    // Another name, another certificate, and a certificate with one changed byte are verified each
+    // time. None is remembered.
     for _ in 0..3 {
         assert_eq!(world.show(&shown, "other", now), (false, 1));
         assert_eq!(world.show(&other, "server", now), (false, 1));
@@ -177,7 +181,7 @@ fn verified_chain_matches_itself_only() {
         let (taken, asked) = world.show(&bytes.into(), "server", now);
         assert!(!taken && asked == 1, "byte {changed}");
     }
-    // What came with it, and where one part ends.
+    // Other data that the server sent, and the boundaries between the parts, also matter.
     let (more, stapled) = ([other.clone()], b"stapled");
     assert_eq!(world.show_with(&shown, &more, "server", b"", now), (true, 1));
     assert_eq!(world.show_with(&shown, &[], "server", stapled, now), (true, 1));
@@ -190,7 +194,8 @@ fn verified_chain_that_is_too_long_is_checked_each_time() {
     let world = World::new();
     let shown = world.certificate(&["server"]);
     let now = BEGIN + 100;
-    // The kind of name, the name, the certificate, and the lengths of these and of what is stapled.
+    // The kind of name, the name, the certificate, and the lengths of these and of the OCSP
+    // response.
     let rest = 3 + "server".len() + shown.len() + 4 * size_of::<u64>();
     let fits = vec![0; MAX_LENGTH - rest];
     for asked in [1, 1, 0] {
@@ -212,7 +217,7 @@ fn verified_chain_that_was_not_used_for_longest_is_evicted_first() {
         assert_eq!((with(n), with(n), with(n)), ((true, 1), (true, 1), (true, 0)));
     }
     assert_eq!(with(0), (true, 0));
-    // One too many: that after the first is the oldest now.
+    // With one chain too many, the second chain is now the least recently used.
     assert_eq!(with(MAX_CHAINS), (true, 1));
     assert_eq!(world.verifier.chains().seen.len(), MAX_CHAINS);
     assert_eq!(with(0), (true, 0));

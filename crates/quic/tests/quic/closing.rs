@@ -1,4 +1,4 @@
-//! Endpoints that close, and streams whose reader gives up.
+//! Tests of endpoints that close, and of readers that are dropped.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -52,7 +52,7 @@ async fn close_by_drop_refuses_clients_while_a_connection_is_open() {
     drop(server);
     let attempt = client().connect_with(&identity.client(), address, NAME).unwrap();
     assert_refused(soon("refused", attempt).await);
-    // The open connection goes on.
+    // The open connection continues.
     let mut send = one.open_uni().await.unwrap();
     send.write_all(b"x").await.unwrap();
     soon("a stream", other.accept_uni()).await.unwrap();
@@ -88,7 +88,7 @@ async fn close_ends_connecting() {
 fn runtime_that_lacks_what_an_endpoint_needs() {
     let address = "127.0.0.1:0".parse().unwrap();
     let refused = |what: &str| {
-        let error = Endpoint::client(address).err().expect("no endpoint can be made");
+        let error = Endpoint::client(address).err().expect("an endpoint was made");
         assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
         assert!(error.to_string().contains(what), "{error}");
     };
@@ -122,7 +122,7 @@ async fn read_to_end_that_is_dropped_loses_nothing() {
         let mut send = one.open_uni().await.unwrap();
         send.write_all(b"first, ").await.unwrap();
         let mut receive = soon("a stream", other.accept_uni()).await.unwrap();
-        // Its data came with the stream: one look takes it.
+        // The data arrived with the stream, so that one poll reads it.
         let mut reading = Box::pin(receive.read_to_end(100));
         let look = std::future::poll_fn(|cx| std::task::Poll::Ready(reading.as_mut().poll(cx)));
         assert!(look.await.is_pending());
@@ -152,7 +152,7 @@ async fn read_to_end_that_is_dropped_loses_nothing() {
                 {}
             }
             _ => {
-                assert!(receive.read_to_end(6).await.is_err(), "more was kept");
+                assert!(receive.read_to_end(6).await.is_err(), "the kept data exceeds 6 bytes");
                 continue;
             }
         }
@@ -200,7 +200,7 @@ fn config_of_an_endpoint_out_of_range_is_refused() {
         let mut config = settings();
         change(&mut config);
         let sockets = Endpoint::bind(any(), 1, None).unwrap();
-        // Before the endpoint looks for a runtime.
+        // The range is checked before the runtime.
         let error = Endpoint::new(config, None, sockets).err().unwrap();
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
         assert!(error.to_string().contains(text), "{error}");

@@ -1,4 +1,4 @@
-//! `docs/quic.md`: every call in the table of both APIs is one that there is.
+//! Checks that every call in the table of both APIs in `docs/quic.md` exists.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -159,7 +159,7 @@ async fn streams(
     Ok(())
 }
 
-/// The last names of paths in a cell of the table: `method` of `Type::method(argument)`.
+/// The last names of the paths in a table cell: `method` for `Type::method(argument)`.
 fn names(cell: &str) -> Vec<&str> {
     let spans = cell.split('`').skip(1).step_by(2);
     let paths = spans.filter_map(|span| span.split_once("::"));

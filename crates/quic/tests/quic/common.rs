@@ -1,4 +1,4 @@
-//! Certificates, configurations and endpoints for tests.
+//! Certificates, configurations and endpoints for the tests.
 
 use std::future::Future;
 use std::net::UdpSocket;
@@ -11,19 +11,20 @@ use equic_quic::{
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::time::timeout;
 
-/// Longer than anything here takes, unless it hangs.
+/// Timeout. Each step of a test takes less time unless it hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const NAME: &str = "equic.test";
 pub(crate) const ALPN: &[u8] = b"test";
 
-/// The provider that programs have by default.
+/// Returns the default provider of programs.
 #[cfg(feature = "aws-lc-rs")]
 pub(crate) fn provider() -> rustls::crypto::CryptoProvider {
     equic_quic::aws_lc_provider()
 }
 
-/// Without it, rustls's of the same library: what the crate has of its own is tested elsewhere (`tests/ring.rs`).
+/// Returns rustls's provider for AWS-LC. This crate's provider is tested elsewhere
+/// (`tests/ring.rs`).
 #[cfg(not(feature = "aws-lc-rs"))]
 pub(crate) fn provider() -> rustls::crypto::CryptoProvider {
     rustls::crypto::aws_lc_rs::default_provider()
@@ -48,7 +49,7 @@ impl Identity {
         self.client_tls_by(provider())
     }
 
-    /// A client's TLS with this provider.
+    /// Returns a client's TLS configuration with this provider.
     pub(crate) fn client_tls_by(
         &self,
         provider: rustls::crypto::CryptoProvider,
@@ -113,11 +114,11 @@ pub(crate) fn body(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 31 % 251) as u8).collect()
 }
 
-/// Fails what hangs.
+/// Awaits a future, and panics if it does not complete in time.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match timeout(PATIENCE, future).await {
         Ok(value) => value,
-        Err(_) => panic!("never: {what}"),
+        Err(_) => panic!("timed out: {what}"),
     }
 }
 
@@ -130,7 +131,7 @@ pub(crate) async fn connect(
     soon("connected", connecting).await.unwrap()
 }
 
-/// Takes every attempt and echoes every stream.
+/// Accepts every connection attempt, and echoes every stream.
 pub(crate) fn echo(server: Endpoint) -> tokio::task::JoinHandle<()> {
     serve(server, |connection| async move {
         while let Ok((mut send, mut receive)) = connection.accept_bi().await {
@@ -146,7 +147,7 @@ pub(crate) fn echo(server: Endpoint) -> tokio::task::JoinHandle<()> {
     })
 }
 
-/// Takes every attempt and hands the connection on.
+/// Accepts every connection attempt, and passes the connection to `handle`.
 pub(crate) fn serve<F: Future<Output = ()> + Send + 'static>(
     server: Endpoint,
     handle: impl Fn(Connection) -> F + Clone + Send + Sync + 'static,
@@ -154,7 +155,7 @@ pub(crate) fn serve<F: Future<Output = ()> + Send + 'static>(
     decide(server, Some, handle)
 }
 
-/// As [`serve`], for the attempts that `decide` leaves.
+/// Accepts the connection attempts that `decide` returns, and passes the connections to `handle`.
 pub(crate) fn decide<F: Future<Output = ()> + Send + 'static>(
     server: Endpoint,
     decide: impl Fn(Incoming) -> Option<Incoming> + Send + Sync + 'static,
@@ -174,7 +175,7 @@ pub(crate) fn decide<F: Future<Output = ()> + Send + 'static>(
     })
 }
 
-/// Sends so many bytes on a new stream and gets them back.
+/// Sends `length` bytes on a new stream, and checks that the peer echoes them.
 pub(crate) async fn exchange(connection: &Connection, length: usize) {
     let (mut send, mut receive) = connection.open_bi().await.unwrap();
     let writing = tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! Tests of how connections begin: 0-RTT, tokens, versions; with ourselves and with quinn.
+//! Tests of how connections start: 0-RTT, tokens, versions. The peer is this crate or quinn.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,14 +11,14 @@ use tokio::io::AsyncReadExt;
 
 use crate::common::{ALPN, Identity, NAME, body, client, connect, decide, echo, settings, soon};
 
-/// A client that tries 0-RTT.
+/// Returns the configuration of a client that tries 0-RTT.
 fn early_client(identity: &Identity) -> ClientConfig {
     let mut tls = identity.client_tls();
     tls.enable_early_data = true;
     ClientConfig::new(tls)
 }
 
-/// A server that takes it, without a session of anybody.
+/// Returns a server that accepts 0-RTT. It has no sessions yet.
 fn early_server(identity: &Identity) -> Endpoint {
     let mut tls = identity.server_tls();
     tls.max_early_data_size = u32::MAX;
@@ -26,8 +26,8 @@ fn early_server(identity: &Identity) -> Endpoint {
     identity.server_with(1, settings(), config)
 }
 
-/// Takes streams before the handshake is complete and echoes them; tells of each whether it may be a
-/// repetition.
+/// Accepts streams before the handshake is complete, and echoes them. Reports for each stream
+/// whether its data may be a replay.
 fn echo_early(server: Endpoint) -> tokio::sync::mpsc::UnboundedReceiver<bool> {
     let (tell, told) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {
@@ -81,8 +81,8 @@ async fn early_data_is_accepted() {
     assert!(!second.is_early());
 }
 
-/// A server that has forgotten the session: what was written is to be written again, on streams that
-/// have the numbers of those of before.
+/// The server has forgotten the session. The client must send its data again, on streams that have
+/// the same IDs as the rejected ones.
 #[tokio::test]
 async fn early_data_is_rejected() {
     let identity = Identity::new();
@@ -106,7 +106,7 @@ async fn early_data_is_rejected() {
     assert_eq!(soon("an end", send.stopped()).await, Err(gone));
     let (mut again, mut answer) = connection.open_bi().await.unwrap();
     assert_eq!(again.id(), send.id());
-    // They must not take the new stream along.
+    // The handles of the rejected streams must not affect the new stream.
     unused.reset(equic_wire::VarInt::ZERO);
     drop((send, receive, unused));
     again.write_all(b"late").await.unwrap();
@@ -114,7 +114,7 @@ async fn early_data_is_rejected() {
     let mut back = Vec::new();
     soon("echoed", AsyncReadExt::read_to_end(&mut answer, &mut back)).await.unwrap();
     assert_eq!(back, b"late");
-    assert_eq!(told.recv().await, Some(false), "nothing of before has come");
+    assert_eq!(told.recv().await, Some(false), "early data arrived");
 }
 
 #[tokio::test]
@@ -181,7 +181,8 @@ async fn early_data_of_quinn() {
     assert_eq!(told.recv().await, Some(true));
 }
 
-/// For each attempt at a server that echoes: whether the client was known to receive at its address.
+/// Runs a server that echoes streams. Returns, for each connection attempt, whether the client's
+/// address was validated.
 fn watched(server: &Endpoint) -> Arc<Mutex<Vec<bool>>> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&seen);
@@ -223,7 +224,8 @@ async fn token_is_not_kept_unless_wanted() {
     assert_eq!(*seen.lock().unwrap(), [false, true, false, true]);
 }
 
-/// The second connection needs no Retry packet; nor the one after it, which has the second's token.
+/// The second connection needs no Retry packet. Neither does the third, which uses the second's
+/// token.
 #[tokio::test]
 async fn token_replaces_a_retry() {
     let identity = Identity::new();
@@ -234,7 +236,7 @@ async fn token_replaces_a_retry() {
         exchange(&connect(&client, &config, &server).await, 1000).await;
     }
     assert_eq!(*seen.lock().unwrap(), [false, true, true, true]);
-    // From elsewhere they are not used.
+    // Tokens are not used from another address.
     client.rebind(std::net::UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
     exchange(&connect(&client, &config, &server).await, 1000).await;
     assert_eq!(seen.lock().unwrap()[4..], [false, true]);
@@ -274,7 +276,7 @@ fn speaking(versions: &[KnownVersion], first: Option<KnownVersion>) -> Arc<Trans
     Arc::new(TransportConfig::default().with_versions(versions).with_first_version(first))
 }
 
-/// A server says what it speaks; quinn, too.
+/// A server answers an unknown version with the versions that it supports. quinn does that, too.
 #[tokio::test]
 async fn version_without_support_is_refused() {
     let identity = Identity::new();
@@ -296,7 +298,7 @@ async fn version_without_support_is_refused() {
     soon("quinn's side", accepting).await.unwrap();
 }
 
-/// Initial packets are of AES in any case (RFC 9001 s.5.2).
+/// Initial packets always use AES (RFC 9001 s.5.2).
 #[tokio::test]
 async fn tls_with_chacha20_only() {
     let identity = Identity::new();
@@ -328,7 +330,7 @@ async fn tls_with_chacha20_only() {
     }
 }
 
-/// The version agreed on is the one that the server likes best of those that both speak.
+/// The negotiated version is the server's preferred one among the versions that both ends support.
 #[tokio::test]
 async fn version_is_negotiated() {
     use KnownVersion::{V1, V2};

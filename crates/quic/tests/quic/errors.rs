@@ -1,4 +1,4 @@
-//! Every error that a program can be given is one.
+//! Checks that every error type of the API implements `Error`.
 
 use std::error::Error;
 
@@ -9,7 +9,7 @@ use equic_quic::{
     SettingError, StartError, TellError, WriteError,
 };
 
-/// A program returns them with `?` from a task, too.
+/// The bounds permit that a task returns the error with `?`.
 fn is_error<E: Error + Send + Sync + 'static>() -> &'static str {
     std::any::type_name::<E>().rsplit("::").next().unwrap()
 }
@@ -41,7 +41,7 @@ fn error_types_implement_error() {
     let names: Vec<&str> = names.filter(|name| name.ends_with("Error")).collect();
     assert_eq!(names.len(), errors.len(), "{names:?}");
     for name in names {
-        assert!(errors.contains(&name), "{name} is not tried here");
+        assert!(errors.contains(&name), "{name} is not tested here");
     }
     is_error::<AttachError>();
     is_error::<Denied>();

@@ -1,4 +1,4 @@
-//! What happens in connections, told to a program.
+//! Tests of events of connections that a program receives.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,7 @@ use equic_quic::{NewConnection, ServerConfig, Side};
 
 use crate::common::{Identity, body, connect, echo, settings, soon};
 
-/// Names of events, by the side they happened on.
+/// Names of events, and the side on which they happened.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<Vec<(Side, &'static str)>>>);
 
@@ -40,7 +40,7 @@ async fn exchange(connection: &equic_quic::Connection) {
     assert!(soon("echoed", receive.read_to_end(10_000)).await.unwrap() == body(10_000));
 }
 
-/// From the first packet to the last, of all connections that are wanted.
+/// A subscriber gets all events of the endpoint's connections, from the first packet to the last.
 #[tokio::test]
 async fn event_of_a_whole_endpoint() {
     let identity = Identity::new();
@@ -71,7 +71,7 @@ async fn event_of_a_whole_endpoint() {
     }
 }
 
-/// Beside each other, from when they come.
+/// Several sinks receive events at the same time, each from when it was added.
 #[tokio::test]
 async fn event_of_a_connection_that_is_open() {
     let identity = Identity::new();

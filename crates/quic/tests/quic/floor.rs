@@ -1,4 +1,4 @@
-//! What the program of `make bench-floor` says of its arguments.
+//! Tests of the arguments of the program for `make bench-floor`.
 
 #[path = "../../benches/floor/options.rs"]
 mod options;
@@ -22,7 +22,7 @@ fn floor_arguments_are_read() {
     }
 }
 
-/// Which of the two is not there, and how to have both.
+/// The error names the missing namespace, and explains how to create both.
 #[test]
 fn floor_namespace_that_does_not_exist_is_named() {
     for names in [["equic-floor-nowhere", "other"], ["", "equic-floor-nowhere"]] {

@@ -1,4 +1,4 @@
-//! With quinn: our server with its client, our client with its server.
+//! Tests with quinn: our server with its client, and our client with its server.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ async fn interop_our_server_with_quinns_client() {
     soon("the server is idle", server.wait_idle()).await;
 }
 
-/// quinn's client is asked to show its address, and does.
+/// quinn's client validates its address when the server sends a Retry packet.
 #[tokio::test]
 async fn retry_with_quinns_client() {
     let identity = Identity::new();
@@ -114,14 +114,14 @@ async fn interop_our_client_with_quinns_server() {
         assert!(back == data, "{length} bytes");
     }
     connection.close(equic_wire::VarInt::from_u32(3), "bye");
-    let reason = soon("quinn hears", serving).await.unwrap();
+    let reason = soon("quinn is notified", serving).await.unwrap();
     let Some(quinn::ConnectionError::ApplicationClosed(close)) = reason else {
         panic!("{reason:?}")
     };
     assert_eq!((close.error_code.into_inner(), &*close.reason), (3, &b"bye"[..]));
 }
 
-/// RFC 9221, both ways: quinn echoes what it gets.
+/// Datagrams in both directions (RFC 9221). quinn echoes them.
 #[tokio::test]
 async fn datagram_frames_with_quinns_server() {
     let identity = Identity::new();
@@ -146,7 +146,7 @@ async fn datagram_frames_with_quinns_server() {
     }
     let error = connection.send_datagram(vec![0; 65_536]).unwrap_err();
     assert!(matches!(error, DatagramError::TooLarge(_)), "{error}");
-    // One who waits hears of the end.
+    // A task that waits for a datagram is woken when the connection is closed.
     let waiting = tokio::spawn({
         let connection = connection.clone();
         async move { connection.read_datagram().await }

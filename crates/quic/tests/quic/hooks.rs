@@ -1,4 +1,4 @@
-//! Hooks over tokio: before the handshake on both sides, and on connections that are open.
+//! Tests of hooks with tokio: before the handshake on both sides, and on open connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use equic_quic::{Endpoint, Side, TellError};
 
 use crate::common::{Identity, NAME, body, client, connect, echo, settings, soon};
 
-/// Counts calls, and those of before the end of the handshake apart.
+/// Counts all calls, and separately those before the handshake is complete.
 #[derive(Clone, Default)]
 struct Counter {
     all: Arc<AtomicU64>,
@@ -42,7 +42,7 @@ async fn exchange(connection: &equic_quic::Connection) {
     assert!(soon("echoed", receive.read_to_end(10_000)).await.unwrap() == body(10_000));
 }
 
-/// Each new connection is shown once, before its first packet.
+/// The function is called once with each new connection, before its first packet.
 #[tokio::test]
 async fn hook_from_the_first_packet_on() {
     let identity = Identity::new();
@@ -73,7 +73,7 @@ async fn hook_from_the_first_packet_on() {
     assert_eq!(shown, [(Side::Client, dcid), (Side::Server, dcid)]);
 }
 
-/// A configuration for one client brings its own hooks, and the endpoint's do not come.
+/// A configuration for one client has its own hooks, and the endpoint's hooks are not attached.
 #[tokio::test]
 async fn hook_of_one_client() {
     let identity = Identity::new();
@@ -111,11 +111,11 @@ async fn hook_on_a_connection_that_is_open() {
     exchange(&connection).await;
     let (all, early) = counter.counts();
     assert!(all > 0 && early == 0, "{early} of {all}");
-    // Its own frames need a parser, says the transport.
+    // A hook with its own frame types needs a parser.
     let frames = [equic_quic::operation::OwnFrame::new(0x7f00)];
     let refused = connection.attach_with_frames(Box::new(Counter::default()), &[], &frames);
     assert_eq!(refused.unwrap_err(), AttachError::NoParser(0x7f00));
-    // A message for one hook alone.
+    // The message is for one hook only.
     let told = Counter::default();
     let points = [AttachPoint { after: false, ..AttachPoint::observe(Operation::HookMessage) }];
     let other = connection.attach(Box::new(told.clone()), &points).unwrap();

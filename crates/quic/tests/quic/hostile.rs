@@ -1,4 +1,4 @@
-//! Tests that a client that sends nonsense hurts no other.
+//! Tests that a client that sends garbage does not affect others.
 
 use std::net::UdpSocket;
 
@@ -13,7 +13,7 @@ use crate::common::{Identity, client, connect, echo, settings, soon};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn garbage_does_not_affect_other_clients() {
     let seed: u64 = match std::env::var("EQUIC_SEED") {
-        Ok(seed) => seed.parse().expect("EQUIC_SEED is a number"),
+        Ok(seed) => seed.parse().expect("EQUIC_SEED is not a number"),
         Err(_) => rand::random(),
     };
     println!("garbage_does_not_affect_other_clients: EQUIC_SEED={seed}");
@@ -33,7 +33,7 @@ async fn garbage_does_not_affect_other_clients() {
         let bytes = &mut buffer[..length];
         random.fill_bytes(bytes);
         match (random.random_range(0..3), bytes) {
-            // Version 1, and one that nobody has.
+            // Version 1, and otherwise a version that does not exist.
             (0, [first, version @ .., _, _]) if version.len() > 4 => {
                 *first |= 0xc0;
                 version[..4].copy_from_slice(&[0, 0, 0, 1]);
@@ -61,7 +61,7 @@ async fn garbage_does_not_affect_other_clients() {
     assert_eq!(server.open_connections(), 1);
 }
 
-/// Attempts beyond the limit are dropped while nobody decides on those before.
+/// Attempts above the limit are dropped until the application decides on earlier ones.
 #[tokio::test]
 async fn accept_queue_is_limited() {
     let identity = Identity::new();
@@ -80,9 +80,9 @@ async fn accept_queue_is_limited() {
     for _ in 0..3 {
         held.push(soon("an attempt", server.accept()).await.unwrap());
     }
-    // The clients go on asking, each second.
+    // The clients repeat their Initial packets every second.
     let more = tokio::time::timeout(std::time::Duration::from_millis(1500), server.accept()).await;
-    assert!(more.is_err(), "a fourth one");
+    assert!(more.is_err(), "a fourth attempt");
     drop(held);
     assert!(soon("another", server.accept()).await.is_some());
     drop(connecting);

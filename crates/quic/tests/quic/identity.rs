@@ -1,4 +1,5 @@
-//! Who the peer is, what the handshake agreed on, and secrets made of it: with quinn.
+//! Tests with quinn: the peer's identity, the results of the handshake, and exported keying
+//! material.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::foreign::{quinn_client_with, quinn_server};
 
 const LABEL: &[u8] = b"EXPORTER-test";
 
-/// TLS of a server that asks clients for certificates of `theirs`.
+/// Returns the TLS configuration of a server that requests the client certificate of `theirs`.
 fn asking(identity: &Identity, theirs: &Identity) -> rustls::ServerConfig {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = rustls::RootCertStore::empty();
@@ -26,7 +27,7 @@ fn asking(identity: &Identity, theirs: &Identity) -> rustls::ServerConfig {
     tls
 }
 
-/// TLS of a client that shows a certificate.
+/// Returns the TLS configuration of a client that sends a certificate.
 fn showing(server: &Identity, own: &Identity) -> rustls::ClientConfig {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = rustls::RootCertStore::empty();
@@ -100,7 +101,8 @@ async fn tls_client_certificate_to_quinn() {
     assert!(matches!(refused, Err(ExportError::Refused(_))), "{refused:?}");
 }
 
-/// A client that shows nothing has no identity, and before the end of the handshake nobody has one.
+/// A client without a certificate has no identity. Before the handshake is complete, neither end
+/// has one.
 #[tokio::test]
 async fn tls_without_a_client_certificate() {
     let identity = Identity::new();
@@ -109,8 +111,8 @@ async fn tls_without_a_client_certificate() {
     let client = client();
     let connecting = client.connect_with(&identity.client(), address, NAME).unwrap();
     let incoming = soon("an attempt", server.accept()).await.unwrap();
-    let Ok(accepted) = incoming.accept().unwrap().into_0rtt() else { panic!("a server's") };
-    // Its client has not answered: nothing runs beside this.
+    let Ok(accepted) = incoming.accept().unwrap().into_0rtt() else { panic!("not a server") };
+    // The client has not answered yet, because no other task runs at the same time.
     assert_eq!(accepted.peer_identity(), None);
     let early = accepted.export_keying_material(&mut [0; 32], LABEL, b"");
     assert_eq!(early, Err(ExportError::NotConnected));

@@ -1,4 +1,4 @@
-//! Endpoints with several local addresses.
+//! Tests of endpoints with several local addresses.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -11,7 +11,7 @@ use crate::common::{Identity, body, client, connect, echo, settings, soon};
 
 const SECOND: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
-/// Sends data and wants it back.
+/// Sends data, and checks that the peer echoes it.
 async fn exchange(connection: &Connection) {
     let (mut send, mut receive) = connection.open_bi().await.unwrap();
     let data = body(100_000);
@@ -24,11 +24,12 @@ async fn exchange(connection: &Connection) {
     writer.await.unwrap();
 }
 
-/// Goes on from the second address and back, with its data out of that socket and no other.
+/// Migrates a connection to the second address and back. Its packets must leave through that socket
+/// only.
 async fn moves_there_and_back(client: &Endpoint) {
     let identity = Identity::new();
     let server = identity.server(1);
-    // The server says at which address it sees the client.
+    // The server reports the address at which it sees the client.
     let (seen, mut sees) = tokio::sync::mpsc::unbounded_channel();
     let echoing = crate::common::serve(server.clone(), move |connection| {
         let seen = seen.clone();
@@ -54,7 +55,7 @@ async fn moves_there_and_back(client: &Endpoint) {
     exchange(&connection).await;
     assert_eq!(sees.recv().await.unwrap(), first);
     assert!(client.remove_local_address(SECOND));
-    assert!(!client.remove_local_address(SECOND), "it is gone");
+    assert!(!client.remove_local_address(SECOND), "already removed");
     exchange(&connection).await;
     echoing.abort();
 }
@@ -64,7 +65,7 @@ async fn migration_to_another_local_address() {
     moves_there_and_back(&client()).await;
 }
 
-/// The first socket speaks IPv6, and IPv4 mapped.
+/// The first socket is a dual-stack one, with IPv4-mapped addresses.
 #[tokio::test]
 async fn migration_from_a_socket_of_both_families() {
     let sockets = Endpoint::bind("[::]:0".parse().unwrap(), 1, None).unwrap();
@@ -74,7 +75,7 @@ async fn migration_from_a_socket_of_both_families() {
 #[tokio::test]
 async fn migration_to_addresses_that_cannot_be_bound() {
     let client = client();
-    // Of documentation: nobody has it.
+    // This address is reserved for documentation, so this machine does not have it.
     let nobodys = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 77));
     assert!(client.add_local_address(nobodys).is_err());
     let error = client.add_local_address("::1".parse().unwrap()).unwrap_err();
@@ -87,7 +88,7 @@ async fn migration_to_addresses_that_cannot_be_bound() {
     exchange(&connection).await;
 }
 
-/// Both ends take two paths, and use them in turn.
+/// Returns a configuration that permits two paths, and uses them in turn.
 fn of_two_paths() -> TransportConfig {
     TransportConfig::default().with_max_paths(2).with_scheduler(Scheduler::RoundRobin)
 }
@@ -107,19 +108,19 @@ async fn multipath_second_path_carries_data_and_is_closed() {
         connection.paths().iter().map(|path| path.local).collect()
     };
     assert_eq!(locals(&connection)[1], Some(SECOND));
-    // Too little time to fill the window of one path, and both have sent.
+    // The exchange is too short to fill the window of one path, and both paths have sent.
     exchange(&connection).await;
     assert!(connection.paths().iter().all(|path| path.validated), "{:?}", connection.paths());
     let again = connection.open_path(SECOND).await;
     assert_eq!(again, Err(PathError::CannotOpen(OpenPathError::TooMany)));
-    // Nothing leaves from there any more, and nothing is lost.
+    // Packets no longer leave from the removed address, and no data is lost.
     assert!(client.remove_local_address(second.ip()));
     connection.close_path(id, TransportErrorCode::APPLICATION_ABANDON_PATH).unwrap();
     assert_eq!(connection.paths().len(), 1);
     exchange(&connection).await;
 }
 
-/// Either end is told of a path that the other one closes.
+/// An end is notified when a path is opened, and when the peer closes it.
 #[tokio::test]
 async fn multipath_changes_of_paths_are_reported() {
     let identity = Identity::new();
@@ -131,10 +132,10 @@ async fn multipath_changes_of_paths_are_reported() {
     let accepting = async { server.accept().await.unwrap().await.unwrap() };
     let (connection, accepted) = tokio::join!(connect(&client, &config, &server), accepting);
     let id = soon("a second path", connection.open_path(SECOND)).await.unwrap();
-    assert_eq!(soon("it is told", connection.paths_changed(0)).await, Ok(1));
-    assert_eq!(soon("the server, too", accepted.paths_changed(0)).await, Ok(1));
+    assert_eq!(soon("the client's path", connection.paths_changed(0)).await, Ok(1));
+    assert_eq!(soon("the server's path", accepted.paths_changed(0)).await, Ok(1));
     accepted.close_path(id, TransportErrorCode::APPLICATION_ABANDON_PATH).unwrap();
-    assert_eq!(soon("it is closed", connection.paths_changed(1)).await, Ok(2));
+    assert_eq!(soon("the closed path", connection.paths_changed(1)).await, Ok(2));
     assert_eq!(connection.paths().len(), 1);
     let waiting = connection.paths_changed(2);
     accepted.close(0u32.into(), "");

@@ -1,4 +1,4 @@
-//! qlog files and packet traces.
+//! Tests of qlog files and packet traces.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::common::{Identity, body, connect, echo, serve, settings, soon};
 
-/// A trace that can be read.
+/// An output for traces that the test can read.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -27,7 +27,7 @@ impl Write for Shared {
     }
 }
 
-/// The records of a JSON text sequence (RFC 7464), each of which has to be whole.
+/// Returns the records of a JSON text sequence (RFC 7464). Each record must be complete.
 fn records(file: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(file).unwrap();
     let mut records = text.split('\u{1e}');
@@ -65,7 +65,8 @@ async fn exchange(connection: &equic_quic::Connection, length: usize) {
     writer.await.unwrap();
 }
 
-/// Both ends' files are named alike and say what the counters say; the trace names the frames.
+/// The files of both ends have the same name, apart from the role, and agree with the counters. The
+/// trace names the frames.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn qlog_files_and_a_trace_of_both_ends() {
     let folder = tempfile::tempdir().unwrap();
@@ -150,13 +151,13 @@ fn qlog_folder_that_cannot_be_written() {
     for wrong in [&folder.path().join("missing"), &file, Path::new("/proc")] {
         assert!(QlogFolder::open(wrong).is_err(), "{}", wrong.display());
     }
-    // Nothing is left of a trial.
+    // The file that `open` creates as a test was removed.
     QlogFolder::open(folder.path()).unwrap();
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
-/// The connection does not care about what becomes of its logs: the folder is gone, nobody reads the
-/// trace.
+/// A log that fails does not affect its connection, for example if the folder was removed or the
+/// reader of the trace has closed it.
 #[tokio::test]
 async fn qlog_that_cannot_be_written_ends_nothing_else() {
     struct Closed;
@@ -186,7 +187,7 @@ async fn qlog_that_cannot_be_written_ends_nothing_else() {
     assert!(!path.exists());
 }
 
-/// Packets that anybody can make up make no files.
+/// Forged packets must not create files.
 #[tokio::test]
 async fn qlog_has_no_packets_that_are_not_authentic() {
     let folder = tempfile::tempdir().unwrap();
@@ -196,7 +197,8 @@ async fn qlog_has_no_packets_that_are_not_authentic() {
     let settings = settings().with_qlog(Some(qlog.clone()));
     let server = identity.server_with(1, settings, config);
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    // An Initial packet of version 1: IDs of 8 and 0 bytes, no token, 1182 bytes that open for nobody.
+    // An Initial packet of version 1: IDs of 8 and 0 bytes, no token, and 1,182 bytes that cannot
+    // be decrypted.
     let mut datagram = vec![0xc0, 0, 0, 0, 1, 8, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0x44, 0x9e];
     datagram.resize(1200, 0x55);
     socket.send_to(&datagram, server.local_addr().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! [`equic_quic`] over loopback: with itself, and with quinn.
+//! Tests of [`equic_quic`] over loopback: with itself, and with quinn.
 
 mod closing;
 mod coming;

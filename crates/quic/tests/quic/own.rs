@@ -1,4 +1,4 @@
-//! Our client with our server.
+//! Tests of our client with our server.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::common::{
     Identity, NAME, body, client, connect, decide, echo, serve, settings, soon, transport,
 };
 
-/// Sends `data` on a stream and wants it back.
+/// Sends `data` on a stream, and checks that the peer echoes it.
 async fn exchange(connection: Connection, data: Vec<u8>) {
     let (mut send, mut receive) = connection.open_bi().await.unwrap();
     let expected = data.clone();
     let writer = tokio::spawn(async move {
         send.write_all(&data).await.unwrap();
         send.shutdown().await.unwrap();
-        assert_eq!(send.stopped().await, Ok(None), "all of it has arrived");
+        assert_eq!(send.stopped().await, Ok(None), "not all data arrived");
     });
     let mut back = Vec::new();
     AsyncReadExt::read_to_end(&mut receive, &mut back).await.unwrap();
@@ -41,7 +41,7 @@ async fn stream_many_on_many_connections() {
         let connection = connect(&client, &config, &server).await;
         assert_eq!(connection.alpn().as_deref(), Some(crate::common::ALPN));
         for stream in 0..40 {
-            // Some empty, some over the first window of a stream.
+            // Some bodies are empty. Some exceed the initial window of a stream.
             exchanges.spawn(exchange(connection.clone(), body(number * stream * 3000)));
         }
     }
@@ -66,12 +66,13 @@ async fn stream_long_body_both_ways() {
     soon("echoed", exchange(connection.clone(), body(30_000_000))).await;
     let stats = connection.stats();
     assert!(stats.bytes_received > 30_000_000 && stats.packets_lost < 5_000, "{stats:?}");
-    // Of 20,000 with data. Keys of the default provider can; how many it is depends on what comes together.
+    // About 20,000 packets carry data. Keys of the default provider can decrypt them directly into
+    // streams. How many they do depends on which packets arrive together.
     let offered = cfg!(feature = "aws-lc-rs");
     assert!(!offered || stats.packets_opened_to_streams > 100, "{stats:?}");
 }
 
-/// The system distributes clients over the sockets; each stays with its own.
+/// The system distributes clients over the sockets. Each connection stays with its socket.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn socket_group_shares_a_port() {
     let identity = Identity::new();
@@ -112,8 +113,9 @@ async fn close_delivers_code_and_reason() {
     let client = client();
     let connection = connect(&client, &identity.client(), &server).await;
     let (mut send, mut receive) = connection.open_bi().await.unwrap();
-    // A server that answers has the client's whole handshake. Before, it could hear of a close in a Handshake packet
-    // alone, which does not say the application's code (RFC 9000 s.10.2.3).
+    // When the server answers, it has the client's complete handshake. Before that, it might get
+    // the close only in a Handshake packet, which does not contain the application's code (RFC 9000
+    // s.10.2.3).
     send.write_all(b"?").await.unwrap();
     let mut here = [0; 4];
     receive.read_exact(&mut here).await.unwrap();
@@ -126,10 +128,11 @@ async fn close_delivers_code_and_reason() {
     assert_eq!(send.write(b"x").await, Err(lost));
     assert!(connection.open_uni().await.is_err() && connection.accept_uni().await.is_err());
     let expected = ConnectionError::ApplicationClosed { code: 0x107, reason: "enough".into() };
-    assert_eq!(soon("the server hears", told).await.unwrap(), expected);
+    assert_eq!(soon("the server is notified", told).await.unwrap(), expected);
 }
 
-/// A connection that is dropped says goodbye: with its last stream, not before.
+/// A dropped connection is closed with a notice to the peer, but only when its last stream is
+/// dropped.
 #[tokio::test]
 async fn close_by_dropping_the_last_handle() {
     let identity = Identity::new();
@@ -149,7 +152,8 @@ async fn close_by_dropping_the_last_handle() {
     soon("the server is idle", server.wait_idle()).await;
 }
 
-/// What is read in place is what was written, no more at a time than asked for; the connection may be used meanwhile.
+/// `read_with` returns the bytes that were written, at most as many as requested. The connection
+/// can be used during the call.
 #[tokio::test]
 async fn stream_data_is_read_without_a_copy() {
     let identity = Identity::new();
@@ -164,7 +168,7 @@ async fn stream_data_is_read_without_a_copy() {
         send.write_all(&data).await.unwrap();
         send.finish().unwrap();
     });
-    assert_eq!(receive.read_with(0, |_| panic!("nothing was asked for")).await, Ok(Some(0)));
+    assert_eq!(receive.read_with(0, |_| panic!("the limit is 0")).await, Ok(Some(0)));
     let (mut back, mut limits) = (Vec::new(), [1, 10_000, 64 << 10].into_iter().cycle());
     loop {
         let (limit, before) = (limits.next().unwrap(), back.len());
@@ -178,7 +182,7 @@ async fn stream_data_is_read_without_a_copy() {
         assert!((1..=limit).contains(&count), "{count} of {limit}");
     }
     assert!(back == expected);
-    assert_eq!(receive.read_with(1, |_| panic!("it is over")).await, Ok(None));
+    assert_eq!(receive.read_with(1, |_| panic!("the stream has ended")).await, Ok(None));
     soon("all is written", writer).await.unwrap();
 }
 
@@ -198,13 +202,13 @@ async fn stream_reset_and_stop_arrive() {
     let (mut send, mut receive) = connection.open_bi().await.unwrap();
     send.write_all(b"hello").await.unwrap();
     assert_eq!(soon("reset", receive.read_chunk()).await, Err(ReadError::Reset(5)));
-    assert_eq!(receive.read_chunk().await, Err(ReadError::Reset(5)), "and stays so");
+    assert_eq!(receive.read_chunk().await, Err(ReadError::Reset(5)), "the error changed");
     assert_eq!(soon("stopped", send.stopped()).await, Ok(Some(6)));
     assert_eq!(send.write(b"more").await, Err(WriteError::Stopped(6)));
 }
 
-/// A writer gets no further than windows and buffers while nobody reads, and nothing is lost by giving
-/// up waiting.
+/// If the peer's application does not read, a writer is blocked by windows and buffers. A dropped
+/// future loses no data.
 #[tokio::test]
 async fn flow_control_blocks_the_writer_if_nobody_reads() {
     let identity = Identity::new();
@@ -229,7 +233,7 @@ async fn flow_control_blocks_the_writer_if_nobody_reads() {
             let mut receive = connection.accept_uni().await.unwrap();
             may_read.wait_for(|may| *may).await.unwrap();
             let mut all = Vec::new();
-            // In small pieces, each of which may be given up.
+            // The data is read in small pieces. Each read may be dropped before it completes.
             loop {
                 let mut buffer = [0; 1000];
                 let read = tokio::select! {
@@ -251,7 +255,7 @@ async fn flow_control_blocks_the_writer_if_nobody_reads() {
     let mut send = connection.open_uni().await.unwrap();
     let data = body(1_000_000);
     let mut written = 0;
-    // Each write may be given up; what was taken is taken.
+    // Each write may be dropped. Bytes that were accepted stay accepted.
     while let Ok(count) =
         tokio::time::timeout(Duration::from_millis(300), send.write(&data[written..])).await
     {
@@ -265,7 +269,7 @@ async fn flow_control_blocks_the_writer_if_nobody_reads() {
     assert!(all == data, "{} of {}", all.len(), data.len());
 }
 
-/// Attempts that are ignored, refused and not decided on.
+/// Connection attempts are ignored, refused or left undecided.
 #[tokio::test]
 async fn accept_can_refuse_retry_and_ignore() {
     let identity = Identity::new();
@@ -277,7 +281,7 @@ async fn accept_can_refuse_retry_and_ignore() {
         move |incoming| {
             assert!(!incoming.is_validated() && incoming.may_retry());
             match count.fetch_add(1, Ordering::Relaxed) {
-                // The client tries again, a second later.
+                // The client tries again after a second.
                 0 => incoming.ignore(),
                 _ => incoming.refuse(),
             }
@@ -315,18 +319,19 @@ async fn accept_ends_with_the_endpoint() {
     assert_eq!(soon("refused", connecting).await.err(), Some(refused));
 }
 
-/// A client that believes what ICMP says of its first packets.
+/// Returns a client whose connections end on ICMP errors about their first packets.
 fn heeding(bind: &str) -> Endpoint {
     let socket = UdpSocket::bind(bind).unwrap();
     Endpoint::new(settings().with_heed_unreachable(true), None, vec![socket]).unwrap()
 }
 
-/// Both families, alone and on one socket; attempts side by side, each with an error of its own.
+/// Both address families, with a socket for each and with one for both. Several attempts run at the
+/// same time, and each gets its own error.
 #[tokio::test]
 async fn icmp_port_unreachable_ends_connecting_at_once() {
     let identity = Identity::new();
     let mut config = identity.client();
-    // It ends by what the network says, or never.
+    // Without an idle timeout, only an ICMP error ends the attempt.
     config.transport =
         Arc::new(TransportConfig::clone(&transport()).with_max_idle_timeout(Duration::ZERO));
     for (bind, host) in [
@@ -344,7 +349,7 @@ async fn icmp_port_unreachable_ends_connecting_at_once() {
             let error = soon(&format!("{host} from {bind}"), attempt).await.err();
             assert_eq!(error.as_ref(), Some(&refused), "{host} from {bind}");
         }
-        // Nothing of them is left, and the socket is as good as before.
+        // No state of these attempts is left, and the socket still works.
         soon("idle", client.wait_idle()).await;
         let server = Endpoint::bind((closed.ip(), 0).into(), 1, None).unwrap();
         let server = Endpoint::new(settings(), Some(server_config(&identity)), server).unwrap();
@@ -354,8 +359,8 @@ async fn icmp_port_unreachable_ends_connecting_at_once() {
     }
 }
 
-/// The server is gone without a word, and the network says so with every packet: that is for QUIC's
-/// timers to judge, as anybody could say it.
+/// The server disappears without closing the connection, and each packet causes an ICMP error.
+/// These errors may be forged, so that only QUIC's timers decide.
 #[tokio::test]
 async fn icmp_does_not_end_a_connection_that_was_answered() {
     let identity = Identity::new();
@@ -371,7 +376,7 @@ async fn icmp_does_not_end_a_connection_that_was_answered() {
             echo(server);
             let _ = stopped.await;
         });
-        // The runtime ends here, and its socket with it.
+        // The runtime ends here, and closes its socket.
     });
     let address = address.recv().unwrap();
     let client = heeding("127.0.0.1:0");
@@ -381,7 +386,7 @@ async fn icmp_does_not_end_a_connection_that_was_answered() {
     thread.join().unwrap();
     let (mut send, _receive) = connection.open_bi().await.unwrap();
     send.write_all(b"anybody there?").await.unwrap();
-    // Each of these was answered by an error, before the next one was due.
+    // Each probe causes an ICMP error before the next one is due.
     soon("probes", async {
         while connection.stats().probe_timeouts < 3 {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -389,15 +394,15 @@ async fn icmp_does_not_end_a_connection_that_was_answered() {
     })
     .await;
     assert_eq!(connection.close_reason(), None);
-    // A new attempt at the same place is another matter, while the old one goes on.
+    // The error ends a new attempt to the same address, while the old connection continues.
     let again = client.connect_with(&identity.client(), address, NAME).unwrap();
     let refused = ConnectionError::Unreachable(std::io::ErrorKind::ConnectionRefused);
     assert_eq!(soon("refused", again).await.err(), Some(refused));
     assert_eq!(connection.close_reason(), None);
 }
 
-/// Linux forbids datagrams to the broadcast address (`EACCES`) unless the socket asks for them. Where no
-/// route exists, it says so (`ENETUNREACH`).
+/// Linux forbids datagrams to the broadcast address (`EACCES`) unless the socket permits them.
+/// Without a route, it returns `ENETUNREACH`.
 #[tokio::test]
 async fn icmp_is_not_needed_if_sending_is_refused() {
     let identity = Identity::new();
@@ -417,12 +422,12 @@ async fn icmp_is_not_needed_if_sending_is_refused() {
             let error = soon(bind, attempt).await.err();
             assert!(matches!(error, Some(ConnectionError::Unreachable(_))), "{bind}: {error:?}");
         }
-        // Connections to others do not notice.
+        // Connections to other peers are not affected.
         exchange(kept, body(100_000)).await;
     }
 }
 
-/// A port that nobody has: it was ours a moment ago.
+/// Returns a port that is closed. This process has just released it.
 fn closed_port(host: &str) -> std::net::SocketAddr {
     UdpSocket::bind((host, 0)).unwrap().local_addr().unwrap()
 }
@@ -446,7 +451,7 @@ async fn connect_to_invalid_addresses_and_names() {
     }
 }
 
-/// A runtime that ends takes its connections along; handles elsewhere notice.
+/// A runtime that ends also ends its connections. Handles in other runtimes are notified.
 #[test]
 fn runtime_that_ends_ends_waiting() {
     let identity = Identity::new();
@@ -466,14 +471,15 @@ fn runtime_that_ends_ends_waiting() {
     runtime.block_on(soon("idle", client.wait_idle()));
 }
 
-/// A waker that is only counted.
+/// A waker that does nothing. The test counts references to it.
 struct Counted;
 
 impl std::task::Wake for Counted {
     fn wake(self: Arc<Self>) {}
 }
 
-/// Who stops to wait for the end is forgotten: a task for each stream may wait for it beside its stream.
+/// A task that stops waiting for the end is removed from the list. Otherwise a task for each stream
+/// that also waits for the end would let the list grow.
 #[tokio::test]
 async fn close_and_wait_idle_leave_nothing() {
     let identity = Identity::new();
@@ -487,7 +493,7 @@ async fn close_and_wait_idle_leave_nothing() {
         let mut closed = Box::pin(connection.closed());
         let context = &mut std::task::Context::from_waker(&waker);
         assert!(closed.as_mut().poll(context).is_pending());
-        assert_eq!(Arc::strong_count(&counted), 3, "ours, the waker, and who waits");
+        assert_eq!(Arc::strong_count(&counted), 3, "ours, the waker and the task");
     }
     assert_eq!(Arc::strong_count(&counted), 1);
     connection.close(VarInt::from_u32(1), "");

@@ -101,7 +101,7 @@ async fn panic_in_the_applications_task_ends_the_connection_there() {
         if let Some(error) = first.close_reason() {
             break error;
         }
-        // The task looks at the connection after a write.
+        // The socket's task handles the connection after a write.
         if let Ok((mut send, _)) = first.open_bi().await {
             let _ = send.write_all(b"look").await;
         }

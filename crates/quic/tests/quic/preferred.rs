@@ -1,4 +1,4 @@
-//! Servers that would rather be talked to elsewhere (RFC 9000 s.9.6).
+//! Tests of servers with a preferred address (RFC 9000 s.9.6).
 
 use std::net::{SocketAddr, SocketAddrV4};
 
@@ -8,14 +8,14 @@ use tokio::io::AsyncReadExt;
 
 use crate::common::{Identity, NAME, body, echo, settings, soon};
 
-/// A client follows over a socket of IPv4, and over one of both families, on which the server's address
-/// is an IPv6 one with an IPv4 one in it.
+/// A client migrates to the preferred address with an IPv4 socket, and with a dual-stack socket. On
+/// the latter, the address is an IPv4-mapped one.
 #[tokio::test]
 async fn migration_to_a_preferred_ipv4_address_from_any_socket() {
     let identity = Identity::new();
     let sockets = Endpoint::bind("[::]:0".parse().unwrap(), 1, None).unwrap();
     let port = sockets[0].local_addr().unwrap().port();
-    // All of 127.0.0.0/8 is this machine.
+    // All addresses of 127.0.0.0/8 belong to this machine.
     let preferred = SocketAddrV4::new([127, 0, 0, 2].into(), port);
     let config = {
         let mut config = ServerConfig::new(identity.server_tls());
@@ -27,7 +27,7 @@ async fn migration_to_a_preferred_ipv4_address_from_any_socket() {
     let cases = [
         ("0.0.0.0:0", "127.0.0.1", "127.0.0.2"),
         ("[::]:0", "127.0.0.1", "127.0.0.2"),
-        // Nothing is preferred over IPv6.
+        // The server has no preferred IPv6 address.
         ("[::]:0", "::1", "::1"),
     ];
     for (socket, first, expected) in cases {
@@ -54,7 +54,7 @@ async fn migration_to_a_preferred_ipv4_address_from_any_socket() {
             }
         };
         soon(&format!("{expected} from {}", client.local_addr().unwrap()), moved).await;
-        // And the server is heard from there.
+        // The client also receives from there.
         soon("answered there", exchange()).await;
         assert!(there(), "{}", connection.remote_address());
     }

@@ -1,4 +1,4 @@
-//! Tests of work that is done before any connection waits for it.
+//! Tests of initialisation before the first connection.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use rustls::crypto::{CryptoProvider, GetRandomFailed, SecureRandom, aws_lc_rs};
 
 use crate::common::Identity;
 
-/// Counts how often it is asked, as AWS-LC does its slow gathering of entropy the first time.
+/// Counts the calls. AWS-LC collects entropy at the first call, which is slow.
 #[derive(Debug)]
 struct Counting(AtomicUsize);
 
@@ -19,8 +19,8 @@ impl SecureRandom for Counting {
     }
 }
 
-/// The clock of a handshake starts when `connect` is called, and a server is ready when it has been made:
-/// the randomness has been asked for by then, without a connection.
+/// The time of a handshake starts with `connect`, and a server is ready when it was created. Each
+/// endpoint must therefore have used the random generator before its first connection.
 #[tokio::test]
 async fn aead_is_initialised_before_the_first_connection() {
     static CLIENT: Counting = Counting(AtomicUsize::new(0));
@@ -35,5 +35,5 @@ async fn aead_is_initialised_before_the_first_connection() {
     let config = ServerConfig::new(Identity::new().server_tls());
     let sockets = Endpoint::bind("127.0.0.1:0".parse().unwrap(), 2, None).unwrap();
     let _server = Endpoint::new(settings(&SERVER), Some(config), sockets).unwrap();
-    assert_eq!(SERVER.0.load(Ordering::SeqCst), 1, "once, for however many sockets");
+    assert_eq!(SERVER.0.load(Ordering::SeqCst), 1, "once for all sockets");
 }

@@ -1,4 +1,5 @@
-//! Connection IDs that are replaced when the keys are rotated that they were made with (docs/policy.md s.10).
+//! Tests that connection IDs are replaced when the keys that made them are rotated (docs/policy.md
+//! s.10).
 
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,17 +11,17 @@ use tokio::sync::watch;
 
 use crate::common::{ALPN, Identity, NAME, client, echo, settings, soon};
 
-/// More than there are rotations: each has had another key by then.
+/// More rotations than epoch numbers, so that each number is used with two keys.
 const ROTATIONS: usize = 9;
 
-/// The ring that server and gateway share.
+/// The key ring that server and gateway share.
 type Ring = Arc<RwLock<KeyRing>>;
 
 fn format() -> IdFormat {
     IdFormat::new(12, 2).unwrap()
 }
 
-/// Makes IDs with the ring as it is at the moment.
+/// Generates IDs with the current ring.
 struct Ids {
     ring: Ring,
     generator: IdGenerator,
@@ -56,8 +57,8 @@ fn server(identity: &Identity, ring: &Ring) -> Endpoint {
     identity.server_with(1, settings, ServerConfig::new(identity.server_tls()))
 }
 
-/// A gateway between one client and a server: short headers to IDs that were not made with the ring are dropped. Its
-/// address, and the rotation of the last ID that it let pass.
+/// Runs a gateway between one client and a server. It drops short headers whose ID was not made
+/// with the ring. Returns its address, and the epoch of the last ID that it forwarded.
 async fn gateway(server: SocketAddr, ring: Ring) -> (SocketAddr, watch::Receiver<Option<u8>>) {
     let [front, behind] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0"));
     let (front, behind) = (front.await.unwrap(), behind.await.unwrap());
@@ -98,8 +99,9 @@ fn rotate(ring: &Ring) -> u8 {
     ring.advance().unwrap().number()
 }
 
-/// Rotates keys until each rotation has had another one, while `exchange` sends something and has it back: the client
-/// goes on with IDs of each key. Returns what exchanges.
+/// Rotates keys until each epoch number was used with a second key. `exchange` sends data and waits
+/// for the answer, so that the client must use IDs of each key. Returns the last value of
+/// `exchange`.
 async fn through_rotations<T, F: Future<Output = T>>(
     ring: &Ring,
     rotation: &mut watch::Receiver<Option<u8>>,
@@ -114,7 +116,7 @@ async fn through_rotations<T, F: Future<Output = T>>(
             }
             context
         };
-        context = soon("the client goes on with an ID of the new key", moved).await;
+        context = soon("the client uses an ID of the new key", moved).await;
     }
     context
 }
@@ -130,10 +132,10 @@ async fn key_update_and_cid_rotation_during_a_long_connection() {
     let connecting = client.connect_with(&identity.client(), address, NAME).unwrap();
     let connection = soon("connected", connecting).await.unwrap();
     let exchange = |connection: equic_quic::Connection| async {
-        let (mut send, mut receive) = connection.open_bi().await.expect("it is open");
-        send.write_all(b"ping").await.expect("it is open");
-        send.finish().expect("it is open");
-        let back = soon("an answer", receive.read_to_end(10)).await.expect("it is open");
+        let (mut send, mut receive) = connection.open_bi().await.expect("connection closed");
+        send.write_all(b"ping").await.expect("connection closed");
+        send.finish().expect("connection closed");
+        let back = soon("an answer", receive.read_to_end(10)).await.expect("connection closed");
         assert_eq!(back, b"ping");
         connection
     };
@@ -141,7 +143,7 @@ async fn key_update_and_cid_rotation_during_a_long_connection() {
     assert!(connection.close_reason().is_none());
 }
 
-/// quinn's client retires what it is asked to.
+/// quinn's client retires IDs when the server requests it.
 #[tokio::test]
 async fn key_update_and_cid_rotation_with_quinn() {
     let identity = Identity::new();
@@ -157,10 +159,10 @@ async fn key_update_and_cid_rotation_with_quinn() {
     let connecting = client.connect_with(config, address, NAME).unwrap();
     let connection = soon("connected", connecting).await.unwrap();
     let exchange = |connection: quinn::Connection| async {
-        let (mut send, mut receive) = connection.open_bi().await.expect("it is open");
-        send.write_all(b"ping").await.expect("it is open");
-        send.finish().expect("it is open");
-        let back = soon("an answer", receive.read_to_end(10)).await.expect("it is open");
+        let (mut send, mut receive) = connection.open_bi().await.expect("connection closed");
+        send.write_all(b"ping").await.expect("connection closed");
+        send.finish().expect("connection closed");
+        let back = soon("an answer", receive.read_to_end(10)).await.expect("connection closed");
         assert_eq!(back, b"ping");
         connection
     };

@@ -1,4 +1,4 @@
-//! Settings and calls that somebody who comes from quinn looks for.
+//! Tests of settings and calls that users of quinn expect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::common::{Identity, NAME, body, client, connect, echo, exchange, serve, settings, soon};
 
-/// Makes NewReno, and counts how often.
+/// Creates NewReno controllers, and counts them.
 #[derive(Debug, Default)]
 struct Factory(AtomicUsize);
 
@@ -75,11 +75,11 @@ async fn tls_certificate_is_replaced_for_new_connections() {
     let address = server.local_addr().unwrap();
     let old = client().connect_with(&before.client(), address, NAME).unwrap();
     assert!(soon("refused", old).await.is_err());
-    // Who was there before stays.
+    // The connection that was open before remains open.
     exchange(&open, 1000).await;
 }
 
-/// An endpoint of a client becomes one of a server, and refuses clients while it has no configuration again.
+/// A client's endpoint becomes a server. Later it refuses clients while it has no configuration.
 #[tokio::test]
 async fn accept_for_a_while() {
     let identity = Identity::new();
@@ -89,8 +89,8 @@ async fn accept_for_a_while() {
     let address = ([127, 0, 0, 1], server.local_addr().unwrap().port()).into();
     let client = client();
     let attempt = || client.connect_with(&identity.client(), address, NAME).unwrap();
-    assert!(soon("the end", server.accept()).await.is_none(), "it has never been a server");
-    // It goes on trying meanwhile.
+    assert!(soon("the end", server.accept()).await.is_none(), "never a server before");
+    // The client continues to try.
     let mut waiting = attempt();
     assert!(timeout(Duration::from_millis(50), &mut waiting).await.is_err());
     server.set_server_config(config());
@@ -98,12 +98,12 @@ async fn accept_for_a_while() {
     let connection = soon("connected", waiting).await.unwrap();
     exchange(&connection, 1000).await;
     server.set_server_config(None);
-    soon("refused", attempt()).await.err().expect("there is no configuration");
+    soon("refused", attempt()).await.err().expect("not refused");
     server.set_server_config(config());
     exchange(&soon("connected", attempt()).await.unwrap(), 1000).await;
 }
 
-/// Attempts that come together wake all that wait for one.
+/// Attempts that arrive together wake all tasks that wait for one.
 #[tokio::test]
 async fn accept_hands_two_attempts_to_two_waiters() {
     let identity = Identity::new();
@@ -115,15 +115,15 @@ async fn accept_hands_two_attempts_to_two_waiters() {
                 async move { server.accept().await.expect("the endpoint is open").accept() },
             )
         });
-        // Both wait before anything comes.
+        // Both tasks wait before an attempt arrives.
         tokio::task::yield_now().await;
         let connecting = [&one, &other].map(|client| {
             client.connect_with(&config, server.local_addr().unwrap(), NAME).unwrap()
         });
         let mut connections = Vec::new();
         for accepted in waiting {
-            let accepted = soon("accepted", accepted).await.expect("it does not panic");
-            let accepted = soon("accepted", accepted.expect("both are genuine")).await;
+            let accepted = soon("accepted", accepted).await.expect("the task panicked");
+            let accepted = soon("accepted", accepted.expect("the attempt is valid")).await;
             connections.push(accepted.expect("connected"));
         }
         for connecting in connecting {
@@ -132,14 +132,16 @@ async fn accept_hands_two_attempts_to_two_waiters() {
     }
 }
 
-/// Whichever comes first: a socket on every address answers, as a server's, from the address it was asked at.
+/// A socket on a wildcard address must answer from the address to which the client sent. The order
+/// of `rebind` and `set_server_config` must not matter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn socket_and_configuration_are_replaced_together() {
     let identity = Identity::new();
     let any = || Endpoint::bind("0.0.0.0:0".parse().unwrap(), 1, None).unwrap();
     for round in 0..20 {
         let server = Endpoint::new(settings(), None, any()).unwrap();
-        // Sockets come one after the other, and the last of them mostly while the configuration is set.
+        // Sockets are replaced one after the other. The last replacement usually overlaps with the
+        // configuration.
         let (started, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         let (here, count, end) = (server.clone(), started.clone(), done.clone());
         let rebinding = tokio::task::spawn_blocking(move || {
@@ -159,7 +161,7 @@ async fn socket_and_configuration_are_replaced_together() {
         soon("configured", configuring).await.unwrap();
         echo(server.clone());
         soon("rebound", rebinding).await.unwrap();
-        // Not the address that the system would answer from by itself.
+        // This is not the address that the system would choose for answers.
         let address = ([127, 0, 0, 2], server.local_addr().unwrap().port()).into();
         let connecting = client().connect_with(&identity.client(), address, NAME).unwrap();
         let connection = soon("connected", connecting).await;
@@ -195,7 +197,7 @@ async fn config_default_of_clients() {
     exchange(&connection, 1000).await;
 }
 
-/// In one line each, with the crypto provider of this crate's features.
+/// Each constructor takes one line, with the crypto provider of this crate's features.
 #[tokio::test]
 async fn config_one_line_constructors() {
     let identity = Identity::new();
@@ -226,7 +228,7 @@ async fn stream_read_to_end_has_a_limit() {
     let connection = connect(&client(), &identity.client(), &server).await;
     for (length, limit) in [(0, 0), (1000, 1000), (100_000, 1 << 20), (1001, 1000), (100_000, 0)] {
         let (mut send, mut receive) = connection.open_bi().await.unwrap();
-        // The end of it may be of no interest to the server any more.
+        // The server may have stopped the stream before its end.
         let writing = tokio::spawn(async move {
             let _ = send.write_all(&body(length)).await;
             let _ = send.finish();
@@ -241,7 +243,7 @@ async fn stream_read_to_end_has_a_limit() {
     }
 }
 
-/// Datagrams wait for room, one after the other, and for no longer than the connection is open.
+/// Datagrams wait for room one after the other, but only while the connection is open.
 #[tokio::test]
 async fn datagram_send_buffer_has_a_limit() {
     const COUNT: u32 = 200;
@@ -256,7 +258,7 @@ async fn datagram_send_buffer_has_a_limit() {
             }
         }
     });
-    // One may wait at a time.
+    // The buffer has room for one datagram.
     let transport = TransportConfig::default().with_datagram_send_buffer(1);
     let config = identity.client().with_transport(transport);
     let connection = connect(&client(), &config, &server).await;
@@ -270,7 +272,8 @@ async fn datagram_send_buffer_has_a_limit() {
     })
     .await;
     assert_eq!(soon("received", received.recv()).await, Some(1000));
-    // The first fills the buffer before the task has its turn, the second waits, and hears of the end.
+    // The first datagram fills the buffer before the task runs. The second waits until the
+    // connection is closed.
     connection.send_datagram(vec![0; 1000]).unwrap();
     let waiting = connection.send_datagram_wait(vec![0; 1000]);
     tokio::pin!(waiting);
@@ -279,7 +282,7 @@ async fn datagram_send_buffer_has_a_limit() {
     assert_eq!(soon("the end", waiting).await, Err(equic_quic::DatagramError::Closed));
 }
 
-/// Polls once.
+/// Polls a future once.
 async fn poll_once<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F::Output> {
     std::future::poll_fn(|cx| {
         std::task::Poll::Ready(match future.as_mut().poll(cx) {
@@ -290,7 +293,7 @@ async fn poll_once<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F::Ou
     .await
 }
 
-/// Which stream goes first is the transport's matter, and tested there.
+/// The transport's tests check the order of streams.
 #[tokio::test]
 async fn stream_priorities() {
     let identity = Identity::new();

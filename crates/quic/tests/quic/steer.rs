@@ -1,4 +1,5 @@
-//! Several sockets at one port: packets of clients that move come to their connection's socket.
+//! Tests of several sockets that share a port: packets of clients that migrate must reach their
+//! connection's socket.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -11,10 +12,11 @@ use tracing::span;
 
 use crate::common::{Identity, NAME, client, echo, exchange, settings, soon};
 
-/// Held by each test here: `tracing` may miss events of one test while another one begins.
+/// Each test of this file holds this lock, because `tracing` may miss events of one test while
+/// another starts.
 static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// Counts datagrams that one socket has handed to another.
+/// Counts the datagrams that one socket has passed to another.
 #[derive(Clone, Default)]
 struct Handed(Arc<AtomicU64>);
 
@@ -34,7 +36,7 @@ impl tracing::Subscriber for Handed {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// The kernel chooses by addresses and ports, whatever was there before.
+/// Makes the kernel choose by addresses and ports, in place of the program that was attached.
 fn by_address(socket: &UdpSocket) {
     let ret = (libc::BPF_RET | libc::BPF_K) as u16;
     let mut program = [libc::sock_filter { code: ret, jt: 0, jf: 0, k: u32::MAX }];
@@ -42,7 +44,8 @@ fn by_address(socket: &UdpSocket) {
     setsockopt(socket, sockopt::AttachReusePortCbpf, &program).unwrap();
 }
 
-/// Moves a client of a server with eight sockets: how many datagrams these have handed to each other.
+/// Migrates a client of a server with eight sockets. Returns the number of datagrams that the
+/// sockets have passed to each other.
 async fn handed_while_moving(steered: bool, hidden: bool) -> u64 {
     let _alone = ALONE.lock().await;
     let identity = Identity::new();
@@ -75,20 +78,21 @@ async fn steering_by_the_kernel_finds_the_socket_of_a_client_that_migrated() {
 }
 
 /// If the kernel does not choose by the ID, the endpoint does. It is practically impossible that
-/// twelve migrations all hit the right one of eight sockets by chance.
+/// twelve migrations all reach the right one of eight sockets at random.
 #[tokio::test]
 async fn steering_hands_packets_of_the_wrong_socket_on() {
     assert_ne!(handed_while_moving(false, false).await, 0);
 }
 
-/// IDs that hide their socket (RFC 9000 s.9.5): the kernel cannot choose by them, the endpoint can.
+/// IDs that hide their socket (RFC 9000 s.9.5): the kernel cannot choose by them, but the endpoint
+/// can.
 #[tokio::test]
 async fn steering_hands_packets_to_hidden_ids_on() {
     assert_ne!(handed_while_moving(true, true).await, 0);
 }
 
-/// A NAT between a client and this server, which gives the client another port as soon as it has seen the
-/// server's first flight. Returns where the client has to send to.
+/// Runs a NAT between a client and this server. It changes the client's port after the server's
+/// first flight. Returns the address to which the client must send.
 async fn rebinding_nat(server: SocketAddr) -> SocketAddr {
     let bind = async || tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let (inside, before, after) = (bind().await, bind().await, bind().await);
@@ -116,8 +120,8 @@ async fn rebinding_nat(server: SocketAddr) -> SocketAddr {
     address
 }
 
-/// The client's last flight begins with long headers, by whose IDs the kernel does not choose. Most of these
-/// handshakes go on at another of eight sockets.
+/// The client's last flight starts with long headers, and the kernel does not choose by their IDs.
+/// Most of these handshakes continue at another one of eight sockets.
 #[tokio::test]
 async fn steering_completes_handshakes_after_a_nat_rebinding() {
     let _alone = ALONE.lock().await;

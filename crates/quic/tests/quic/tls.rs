@@ -1,4 +1,4 @@
-//! Options of TLS: post-quantum key exchange, compressed certificates.
+//! Tests of TLS options: post-quantum key exchange, compressed certificates.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn tls_post_quantum_key_exchange_comes_first() {
     rest.retain(|&name| name != NamedGroup::X25519MLKEM768);
     assert_eq!(names(&preferred)[0], NamedGroup::X25519MLKEM768);
     assert_eq!(names(&preferred)[1..], rest);
-    // Twice is as good as once.
+    // A second call changes nothing.
     assert_eq!(names(&prefer_post_quantum(&preferred).unwrap()), names(&preferred));
     let without = CryptoProvider { kx_groups: vec![kx_group::X25519], ..usual };
     assert_eq!(prefer_post_quantum(&without).err(), Some(ConfigError::NoPostQuantum));
@@ -33,13 +33,13 @@ async fn tls_post_quantum_key_exchange_with_a_default_server() {
     let server = identity.server(1);
     echo(server.clone());
     let mut provider = prefer_post_quantum(&default_provider()).unwrap();
-    // Nothing else would do.
+    // The client offers only this group.
     provider.kx_groups.truncate(1);
     let config = ClientConfig::new(identity.client_tls_by(provider));
     connect(&client(), &config, &server).await;
 }
 
-/// A chain that is remembered says nothing of who has its key.
+/// A remembered chain does not prove that the server has its private key.
 #[tokio::test]
 async fn tls_remembered_certificate_needs_its_key() {
     let identity = Identity::new();
@@ -49,7 +49,7 @@ async fn tls_remembered_certificate_needs_its_key() {
     roots.add(identity.certificate.clone()).unwrap();
     let config = ClientConfig::with_root_certificates(roots).unwrap().with_alpn(&[ALPN]);
     let mut tls = (*config.tls).clone();
-    // Each time the certificate is shown.
+    // Without resumption, the server sends its certificate in each handshake.
     tls.resumption = rustls::client::Resumption::disabled();
     let config = ClientConfig::new(tls);
     for _ in 0..3 {
@@ -68,7 +68,7 @@ async fn tls_remembered_certificate_needs_its_key() {
     connect(&client(), &config, &server).await;
 }
 
-/// A certificate with many names, which say much the same.
+/// A certificate with many similar names compresses well.
 #[cfg(feature = "cert-compression")]
 #[tokio::test]
 async fn tls_compressed_certificate_takes_fewer_bytes() {

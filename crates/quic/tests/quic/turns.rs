@@ -1,4 +1,4 @@
-//! Who has its turn when much is to be done at once.
+//! Tests of the order of work when much is due at the same time.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -9,8 +9,8 @@ use equic_wire::VarInt;
 
 use crate::common::{Identity, body, client, connect, echo, serve, settings, soon};
 
-/// Of many streams that come together some are answered before the others are accepted, so that both ends of a
-/// connection work at the same time.
+/// When many streams arrive together, some are answered before the others are accepted. Both ends
+/// of the connection can then work at the same time.
 #[tokio::test]
 async fn accept_streams_a_few_at_a_time() {
     const STREAMS: usize = 32;
@@ -41,7 +41,7 @@ async fn accept_streams_a_few_at_a_time() {
     let connection = connect(&client, &config, &server).await;
     let mut open = Vec::new();
     for _ in 0..STREAMS {
-        // All of them leave in one datagram: the socket's task has its turn afterwards.
+        // All streams are sent in one datagram, because the socket's task runs afterwards.
         let (mut send, receive) = connection.open_bi().await.unwrap();
         send.write_all(b"x").await.unwrap();
         open.push((send, receive));
@@ -75,10 +75,10 @@ async fn send_of_a_buffer_in_pieces_is_one_write() {
         let wrote = poll_fn(|cx| send.poll_write_buf(cx, &mut data));
         counts.push(soon("room", wrote).await.unwrap());
     }
-    assert_eq!(counts, [ROOM, ROOM], "as much as there is room for, of both pieces");
+    assert_eq!(counts, [ROOM, ROOM], "each write fills the buffer from both pieces");
     assert_eq!(poll_fn(|cx| send.poll_write_buf(cx, &mut data)).await, Ok(0));
     send.finish().unwrap();
-    assert_eq!(soon("all of it", receive.read_to_end(9_999)).await.unwrap(), all);
+    assert_eq!(soon("the whole echo", receive.read_to_end(9_999)).await.unwrap(), all);
     assert!(poll_fn(|cx| send.poll_write_buf(cx, &mut &b"more"[..])).await.is_err());
 }
 
@@ -91,7 +91,7 @@ async fn send_puts_answer_and_acknowledgement_into_one_datagram() {
     const REQUEST: usize = 3_000;
     const REQUESTS: u64 = 50;
     let identity = Identity::new();
-    // No probes, which are datagrams, too.
+    // Probes of the MTU would be additional datagrams.
     let transport = TransportConfig::default().with_mtu_discovery(false);
     let config = ServerConfig::new(identity.server_tls()).with_transport(transport.clone());
     let server = identity.server_with(1, settings(), config);
@@ -111,7 +111,7 @@ async fn send_puts_answer_and_acknowledgement_into_one_datagram() {
         send.write_all(&request).await.unwrap();
         soon("an answer", receive.read_exact(&mut answer)).await.unwrap();
         if number == 0 {
-            // The handshake is over with it.
+            // The handshake is complete after the first answer.
             before = connection.stats().datagrams_received;
         }
     }
@@ -119,8 +119,9 @@ async fn send_puts_answer_and_acknowledgement_into_one_datagram() {
     assert!((REQUESTS..REQUESTS * 3 / 2).contains(&received), "{received} datagrams");
 }
 
-/// A client's request goes with the last flight of its handshake, and the answer with what the server has to say then:
-/// applications are told that the handshake is complete before these are sent.
+/// A client's request is sent with the last flight of its handshake. The server's answer is sent
+/// with its last flight. This works because applications are notified before these flights are
+/// sent.
 #[tokio::test]
 async fn send_takes_two_datagrams_per_end_for_handshake_and_exchange() {
     const CONNECTIONS: u64 = 50;
@@ -129,7 +130,7 @@ async fn send_takes_two_datagrams_per_end_for_handshake_and_exchange() {
     echo(server.clone());
     let (client, config) = (client(), identity.client());
     let mut counts = (0, 0);
-    // A task of its own: the runtime asks the test's future only when no task has anything to do.
+    // This is a separate task. The runtime polls the test's future only when no task is ready.
     let all = tokio::spawn(async move {
         for _ in 0..CONNECTIONS {
             let connection = connect(&client, &config, &server).await;
@@ -145,7 +146,7 @@ async fn send_takes_two_datagrams_per_end_for_handshake_and_exchange() {
         counts
     });
     let counts = soon("all connections", all).await.unwrap();
-    // Each may have sent something again, on a machine that is slow for a while.
+    // On a machine that is slow for a while, each end may have retransmitted something.
     let usual = 2 * CONNECTIONS..=2 * CONNECTIONS + CONNECTIONS / 2;
     assert!(usual.contains(&counts.0) && usual.contains(&counts.1), "{counts:?} datagrams");
 }

@@ -1,4 +1,5 @@
-//! How many messages are made before they go to the system, which is not there: it takes what time it is told to.
+//! Tests of how many messages are made before they are sent. A fake system replaces the socket:
+//! sending takes a time that the test sets.
 
 use std::cell::{Cell as Value, RefCell};
 use std::ops::Range;
@@ -7,15 +8,15 @@ use super::*;
 use crate::outlets::Out;
 use crate::udp::Outgoing;
 
-/// Takes messages, in a time of its own.
+/// Accepts messages, and has a simulated clock.
 struct Fake {
     start: Instant,
     passed: Value<Duration>,
-    /// Time for a datagram.
+    /// Simulated time for sending one datagram.
     each: Duration,
-    /// Takes no more now.
+    /// Whether the fake socket is blocked.
     blocked: Value<bool>,
-    /// Packet bytes that it took, message by message.
+    /// The bytes of the accepted messages.
     taken: RefCell<Vec<Vec<u8>>>,
 }
 
@@ -51,7 +52,7 @@ impl Out for &Fake {
     }
 }
 
-/// A turn of the only connection.
+/// Gives the only connection a turn.
 fn turn(idle: &mut Idle, fake: &Fake, turns: usize) -> Sent {
     let now = idle.driver.socket.now();
     let mut state = idle.cells[0].lock();
@@ -65,7 +66,7 @@ fn turn(idle: &mut Idle, fake: &Fake, turns: usize) -> Sent {
 async fn made_at_once(each: Duration, turns: usize, hear: impl FnOnce(&mut Idle)) -> u64 {
     let mut idle = Idle::new(1, 8 << 20, 3 << 20).await;
     let fake = Fake::new(each);
-    // Until it is known how messages go.
+    // The loop runs until the time of a message is known.
     while fake.taken.borrow().len() < 8 {
         assert_eq!(turn(&mut idle, &fake, TURNS), Sent::Some);
     }
@@ -79,14 +80,15 @@ async fn made_at_once(each: Duration, turns: usize, hear: impl FnOnce(&mut Idle)
     fake.blocked.set(false);
     idle.driver.batch.flush(&fake).unwrap();
     let taken = std::mem::take(&mut *fake.taken.borrow_mut());
-    assert_eq!(taken.iter().map(Vec::len).sum::<usize>() as u64, made, "nothing is lost");
+    assert_eq!(taken.iter().map(Vec::len).sum::<usize>() as u64, made, "bytes were lost");
     assert_eq!(taken.len() as u64, made.div_ceil(MESSAGE));
     idle.driver.batch.flush(&fake).unwrap();
-    assert!(fake.taken.borrow().is_empty(), "or sent twice");
+    assert!(fake.taken.borrow().is_empty(), "bytes were sent twice");
     made
 }
 
-/// So many messages of 44 datagrams, which have less than [`MESSAGE`] bytes.
+/// Returns the range of bytes in `count` messages of 44 datagrams. Each has less than [`MESSAGE`]
+/// bytes.
 fn messages(count: u64) -> Range<u64> {
     (count - 1) * MESSAGE..count * MESSAGE
 }
@@ -103,7 +105,8 @@ async fn grouping_makes_one_message_where_it_is_split() {
     assert!(messages(1).contains(&made), "{made}");
 }
 
-/// The client asks for something on a stream; true if somebody was told. `waits`: a task waits for streams.
+/// The client sends a request on a stream. With `waits`, a task of the server waits for streams.
+/// Returns `true` if a task was notified.
 fn ask(idle: &mut Idle, waits: bool) -> bool {
     let now = idle.driver.socket.now();
     let client = &mut idle.clients[0];
@@ -123,25 +126,25 @@ fn ask(idle: &mut Idle, waits: bool) -> bool {
     state.tell()
 }
 
-/// The answer is not to wait for a group of what else the connection sends.
+/// The answer to the request must not wait for a group of the connection's other messages.
 #[tokio::test]
 async fn grouping_stops_once_an_application_was_notified_of_data() {
     let each = Duration::from_nanos(60);
     let made = made_at_once(each, TURNS, |idle| assert!(ask(idle, true))).await;
     assert!(messages(1).contains(&made), "{made}");
-    // Of what nobody waits for nobody is told, and there is no answer.
+    // Without a task that waits for streams, no task is notified, and there is no answer.
     let made = made_at_once(each, TURNS, |idle| assert!(!ask(idle, false))).await;
     assert!(messages(4).contains(&made), "{made}");
 }
 
-/// Of one of many connections the turn is a single message.
+/// With many connections, the turn of one of them is a single message.
 #[tokio::test]
 async fn grouping_makes_no_more_messages_than_the_turn_has() {
     let made = made_at_once(Duration::from_nanos(60), 1, |_| {}).await;
     assert!(messages(1).contains(&made), "{made}");
 }
 
-/// Four at a time, or one: the turn ends after as much.
+/// A turn ends after the same number of bytes, whether messages are sent in groups or one by one.
 #[tokio::test]
 async fn turn_has_256_kib_with_and_without_grouping() {
     for each in [60, 400] {
@@ -163,13 +166,13 @@ async fn turn_has_128_kib_once_an_application_was_notified_of_data() {
     let mut idle = Idle::new(1, 8 << 20, 3 << 20).await;
     assert!(ask(&mut idle, true));
     let mut before = idle.in_flight()[0];
-    // Sixteen messages, three of them in a turn.
+    // The limit applies to sixteen messages. Each turn has three.
     for number in 0..10 {
         assert!(idle.work(), "there is more");
         let sent = idle.in_flight()[0] - before;
         let least = if number < 6 { 128 << 10 } else { 256 << 10 };
         assert!((least..least + MESSAGE).contains(&sent), "{number}: {sent}");
-        assert!(idle.driver.batch.has_sent(idle.driver.look), "{number}: the system is asked");
+        assert!(idle.driver.batch.has_sent(idle.driver.look), "{number}: the task receives");
         before += sent;
     }
 }

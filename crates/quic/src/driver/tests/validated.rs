@@ -1,4 +1,5 @@
-//! What a server does at the last validated address only, while a forged packet has moved the connection elsewhere.
+//! Tests of what a server does only for the last validated address, after a forged packet has
+//! changed the remote address.
 
 use std::net::UdpSocket;
 use std::task::{Context, Poll, Waker};
@@ -8,12 +9,12 @@ use equic_transport::{Event, Received};
 use super::*;
 use crate::crowd::Turn;
 
-/// A socket's task with one connection, whose client is at the address of `idle.peers`.
+/// Returns a socket's task with one connection. Its client has the address of `idle.peers`.
 async fn one() -> Idle {
     Idle::new(1, 1 << 20, 0).await
 }
 
-/// Hands the server's end what the client has to send, as if it came from this address.
+/// Delivers the client's packets to the server, as if they came from this address.
 fn deliver(idle: &mut Idle, from: SocketAddr) {
     let now = idle.driver.socket.now();
     let mut buffer = vec![0; 2048];
@@ -24,7 +25,7 @@ fn deliver(idle: &mut Idle, from: SocketAddr) {
     }
 }
 
-/// Hands the client's end a datagram of the server.
+/// Delivers a datagram of the server to the client.
 fn answer(idle: &mut Idle, datagram: &mut [u8]) {
     let now = idle.driver.socket.now();
     let remote = idle.driver.socket.lock().udp.local_addr();
@@ -32,7 +33,8 @@ fn answer(idle: &mut Idle, datagram: &mut [u8]) {
     idle.clients[0].handle_datagram(now, arrival, datagram);
 }
 
-/// The client sends a packet of about a thousand bytes, which gives credit for three times as many.
+/// The client writes about a thousand bytes. Their packet gives the server three times this credit
+/// before the address is validated.
 fn speak(client: &mut Connection) {
     let id = client.open(Direction::Unidirectional).unwrap();
     assert_eq!(client.streams().write(id, &[7; 1000]).unwrap(), 1000);
@@ -49,12 +51,12 @@ async fn address_validated_waits_for_the_answer_from_the_new_address() {
     };
     assert!(poll(&idle).is_pending());
     assert_eq!(idle.cells[0].lock().connection.validated_address(), Some(home));
-    // One packet comes from elsewhere.
+    // One packet arrives from another address.
     speak(&mut idle.clients[0]);
     deliver(&mut idle, new);
     assert_eq!(idle.cells[0].lock().connection.remote_address(), new);
-    assert!(poll(&idle).is_pending(), "it proves nothing");
-    // The client is there, and answers.
+    assert!(poll(&idle).is_pending(), "one packet validates nothing");
+    // The client really is at the new address, and answers.
     let now = idle.driver.socket.now();
     let mut buffer = vec![0; 2048];
     loop {
@@ -66,7 +68,7 @@ async fn address_validated_waits_for_the_answer_from_the_new_address() {
     assert!(matches!(poll(&idle), Poll::Ready(Ok(address)) if address == new));
 }
 
-/// A token of a NEW_TOKEN frame is for the address that the client has proved, not for one that was forged since.
+/// The token of a NEW_TOKEN frame is for the validated address, not for a forged one.
 #[tokio::test]
 async fn token_of_a_new_token_frame_is_for_the_validated_address() {
     let mut idle = one().await;
@@ -89,7 +91,7 @@ async fn token_of_a_new_token_frame_is_for_the_validated_address() {
     cell.touch(&mut state);
     drop(state);
     while idle.work() {}
-    // What the host at the forged address gets is read there, and shown to the client.
+    // The test reads the packets at the forged address, and delivers them to the client.
     let mut buffer = vec![0; 2048];
     let token = loop {
         let (size, _) = forged.recv_from(&mut buffer).unwrap();
@@ -116,13 +118,14 @@ async fn token_of_a_new_token_frame_is_for_the_validated_address() {
         let mut inner = socket.lock();
         let received =
             inner.endpoint.handle_datagram(now, arrival, &buffer[..sent.size], &mut response);
-        let Received::Incoming(incoming) = received else { panic!("an attempt to connect") };
+        let Received::Incoming(incoming) = received else { panic!("not an attempt") };
         assert_eq!(incoming.is_validated(), validated, "from {from}");
         inner.endpoint.ignore(incoming);
     }
 }
 
-/// Forty connections to one address share a window. An attempt that only claims that address takes none of their turns.
+/// Forty connections to one address share a window. A connection with a forged source address takes
+/// none of their turns.
 #[tokio::test]
 async fn crowd_is_joined_at_a_validated_address_only() {
     let idle = Idle::new(40, 12_000, 1000).await;
@@ -146,5 +149,5 @@ async fn crowd_is_joined_at_a_validated_address_only() {
     let mut inner = socket.lock();
     let mut turn = |cell: &Arc<Cell>| inner.crowds.begin(&mut cell.lock(), now, true);
     assert!(turn(&cell) == Turn::Alone);
-    assert!(turn(&other) != Turn::Alone, "it shares the window of the others");
+    assert!(turn(&other) != Turn::Alone, "the crowd shares a window");
 }
