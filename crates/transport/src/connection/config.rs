@@ -48,6 +48,7 @@ pub struct TransportConfig {
     pub max_ack_delay: Duration,
     /// Largest UDP payload to send, in bytes, if the path supports it. The search tries only
     /// multiples of 16, the block size of AES. The size found may therefore be up to 15 bytes less.
+    /// Default: 1,472.
     pub max_mtu: u16,
     /// UDP payload in bytes that every path is assumed to support from the first packet on. QUIC
     /// requires 1,200 (RFC 9000 s.14). Use more only if all paths are known to support it;

@@ -143,7 +143,7 @@ impl Connection {
             {
                 Some(From::Known(path.key()))
             }
-            // RFC 9000 s.9: a client knows where its server is.
+            // RFC 9000 s.9: servers do not migrate, so a client drops the datagram.
             None if self.side == Side::Client => None,
             None => Some(From::New(arrival.remote, arrival.local)),
         }

@@ -24,8 +24,8 @@ use crate::received::AckPolicy;
 use crate::received::EcnCodepoint;
 use crate::violation::Violation;
 
-/// Operations that are skipped for a STREAM frame that goes to its stream at once. If a hook is
-/// attached to one of them, it is shown every frame.
+/// Operations that the STREAM shortcut skips. If a hook is attached to any of them, the shortcut is
+/// off.
 const PASSED_OVER: u128 =
     Operation::bits(&[Operation::ParseFrame, Operation::CheckFrame, Operation::ProcessFrame]);
 

@@ -220,7 +220,7 @@ impl Connection {
         Some(oldest.max(self.path_of(id).progress()))
     }
 
-    /// Returns `None` if the space is gone.
+    /// Returns the state of a space for the probe timer, or `None` if the space was removed.
     fn probe_state(&self, id: SpaceId) -> Option<ProbeState> {
         let space = self.spaces.get(id)?;
         // When path 0 is closed, its space has no path. Other paths then carry its content without

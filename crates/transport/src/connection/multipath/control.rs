@@ -119,7 +119,7 @@ impl Connection {
     /// ([`Transmit::source`](super::super::Transmit)).
     ///
     /// # Errors
-    /// [`OpenPathError`]. Nothing has changed in that case.
+    /// Returns an [`OpenPathError`] if no path can be opened. Nothing has changed in that case.
     pub fn open_path(
         &mut self,
         now: Timestamp,
@@ -168,7 +168,7 @@ impl Connection {
     /// [`Connection::poll_transmit`] next.
     ///
     /// # Errors
-    /// [`ClosePathError`]. Nothing has changed in that case.
+    /// Returns a [`ClosePathError`] if the path cannot be closed. Nothing has changed in that case.
     pub fn close_path(
         &mut self,
         now: Timestamp,
@@ -212,7 +212,7 @@ impl Connection {
     /// To make the peer avoid a path, give the path the status [`PathStatus::Backup`].
     ///
     /// # Errors
-    /// [`ClosePathError::NoSuchPath`].
+    /// Returns [`ClosePathError::NoSuchPath`] if the path does not exist or is closed.
     pub fn set_path_cost(&mut self, id: PathId, cost: u32) -> Result<(), ClosePathError> {
         let paths = self.multipath.as_mut().filter(|paths| paths.state(id) == PathState::Used);
         let record = paths.and_then(|paths| paths.record_mut(id));

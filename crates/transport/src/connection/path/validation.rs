@@ -19,7 +19,7 @@ const MAX_DOUBLINGS: u32 = 6;
 /// pauses between challenges double, so validation fails before more are sent.
 const MAX_ASKED: usize = 8;
 
-/// Largest number of answers that a path owes at a time. The peer can get no more of them from one
+/// Maximum number of answers that wait on a path. The peer can get no more of them from one
 /// datagram, even if it sends more challenges in it. All of them fit into a datagram of 1,200
 /// bytes. A packet of challenges therefore causes one datagram, and needs no memory beyond these
 /// answers.
