@@ -127,9 +127,9 @@ impl Connection {
     }
 
     /// Processes the payload of a 1-RTT packet that a hook has recovered, if the packet has not
-    /// arrived. Accepts STREAM and DATAGRAM frames, up to the first frame of another type. The sender
-    /// must send all others again, because it considers the packet lost. A hook must not supply
-    /// acknowledgements, keys, connection IDs, paths or the end of the connection.
+    /// arrived. Accepts STREAM and DATAGRAM frames, up to the first frame of another type. The
+    /// sender must send all others again, because it considers the packet lost. A hook must not
+    /// supply acknowledgements, keys, connection IDs, paths or the end of the connection.
     ///
     /// # Errors
     /// Returns an error if the peer cannot have sent the content. The frames before it have been
