@@ -72,6 +72,10 @@ fn schemas_accept_the_toml_files_of_the_repository() {
     let (mut checked, mut wrong) = (Vec::new(), Vec::new());
     for folder in ["docs", "lab/results", "packaging", "plugins", "lab/scenario/src/builtin"] {
         for file in files_below(folder, "toml") {
+            // scripts/compliance.py reads these files, and checks them.
+            if file.to_string_lossy().contains("/docs/compliance/") {
+                continue;
+            }
             let text = std::fs::read_to_string(&file).unwrap();
             let Some(kind) = kind(&text) else {
                 wrong.push(format!("{}: nothing reads it", file.display()));

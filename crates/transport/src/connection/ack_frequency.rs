@@ -1,4 +1,4 @@
-//! Frequency of acknowledgements: requests of the peer to us, and ours to the peer
+//! Acknowledgement frequency: the peer's requests to us, and our requests to the peer
 //! (draft-ietf-quic-ack-frequency).
 
 use std::time::Duration;
@@ -17,26 +17,28 @@ use crate::received::AckPolicy;
 use crate::recovery::PACKET_THRESHOLD;
 use crate::violation::Violation;
 
-/// The least delay that a peer may ask of us, `min_ack_delay`: what a timer does well.
+/// Our `min_ack_delay` transport parameter: the shortest delay that a peer may request. Timers are
+/// not reliable below it.
 const MIN_ACK_DELAY: Duration = Duration::from_millis(1);
 
-/// Values from here on are invalid (RFC 9000 s.18.2, `max_ack_delay`).
+/// Smallest invalid value of `max_ack_delay` (RFC 9000 s.18.2).
 const MAX_ACK_DELAY: Duration = Duration::from_millis(1 << 14);
 
-/// Acknowledgements a round trip that congestion control can live with: HyStart++ wants eight
-/// samples (RFC 9406 s.4.2), and windows grow smoothly.
+/// Acknowledgements per round trip that congestion control needs. HyStart++ needs eight samples
+/// (RFC 9406 s.4.2), and the window must grow smoothly.
 const ACKS_PER_WINDOW: u64 = 10;
 
-/// At most so many packets wait for an acknowledgement, however large the window.
+/// Maximum number of packets that may wait for one acknowledgement, however large the window is.
 const MAX_THRESHOLD: u64 = 32;
 
-/// `min_ack_delay` in our transport parameters; never above `max_ack_delay`, which is declared in whole milliseconds.
+/// Returns the `min_ack_delay` that we declare. It never exceeds `max_ack_delay`: if the configured
+/// `max_ack_delay` is less than [`MIN_ACK_DELAY`], it is zero.
 pub(super) fn min_ack_delay(config: &TransportConfig) -> Duration {
     if config.max_ack_delay < MIN_ACK_DELAY { Duration::ZERO } else { MIN_ACK_DELAY }
 }
 
 impl Connection {
-    /// The peer asks us to acknowledge more or less often.
+    /// Processes an ACK_FREQUENCY frame, in which the peer requests more or fewer acknowledgements.
     pub(super) fn on_ack_frequency(&mut self, now: Timestamp, frame: &AckFrequency) {
         let delay = frame.requested_max_ack_delay();
         if delay < min_ack_delay(&self.config) || delay >= MAX_ACK_DELAY {
@@ -56,23 +58,24 @@ impl Connection {
         }
     }
 
-    /// IMMEDIATE_ACK came.
+    /// Processes an IMMEDIATE_ACK frame.
     pub(super) fn on_immediate_ack(&mut self, id: SpaceId) {
         if let Some(space) = self.space(id) {
             space.received.ask();
         }
     }
 
-    /// True if the peer supports IMMEDIATE_ACK frames.
+    /// Returns true if the peer supports IMMEDIATE_ACK frames.
     pub(super) fn may_ask_for_acks(&self) -> bool {
         self.peer.is_some_and(|peer| peer.min_ack_delay().is_some())
     }
 
-    /// Looks whether the peer should acknowledge more or less often than it does; after ACK frames.
+    /// Requests another acknowledgement frequency from the peer if the present one no longer fits.
+    /// Called after each ACK frame.
     pub(super) fn review_ack_frequency(&mut self, now: Timestamp) {
         let Some(least) = self.peer.and_then(|peer| peer.min_ack_delay()) else { return };
         let rtt = self.path().rtt().smoothed();
-        // Once a round trip is often enough (s.7.1).
+        // A request every few round trips is sufficient (s.7.1).
         let soon = self.acks.asked_at().is_some_and(|at| now.since(at) < rtt * 4);
         if !self.config.ack_frequency || !self.handshake.is_confirmed() || soon {
             return;
@@ -82,14 +85,16 @@ impl Connection {
         let packets = self.window(MayBeAttached, key) / datagram;
         let declared = self.peer.map_or(least, |peer| peer.declared_max_ack_delay());
         let threshold = (packets / ACKS_PER_WINDOW).clamp(1, MAX_THRESHOLD);
-        // At least once a round trip (s.7.1), never later than it would by itself.
+        // The peer must acknowledge at least once per round trip (s.7.1), and never later than
+        // without a request.
         let usual = (threshold, (rtt / 2).min(declared).max(least), PACKET_THRESHOLD);
         let (threshold, delay, reordering) =
             self.decide(Operation::RequestAckFrequency, key, usual);
-        // Probe timeouts wait for it, too: with seconds of it, a lost packet or two would end in the idle timeout.
+        // Probe timeouts include this delay. With a delay of seconds, one or two lost packets would
+        // cause an idle timeout.
         let most = (usual.1 + PATIENCE).min(MAX_ACK_DELAY - Duration::from_millis(1));
         let delay = delay.max(least).min(most);
-        // As the frame will have it.
+        // The frame has a resolution of one microsecond.
         let delay = Duration::from_micros(u64::try_from(delay.as_micros()).unwrap_or(0));
         let wanted = AckPolicy {
             ack_eliciting_threshold: threshold,
@@ -99,7 +104,7 @@ impl Connection {
         self.acks.ask(now, wanted);
     }
 
-    /// Writes ACK_FREQUENCY, if one is due.
+    /// Writes the ACK_FREQUENCY frame if one is due.
     pub(super) fn write_ack_frequency(
         &mut self,
         id: SpaceId,
@@ -122,7 +127,8 @@ impl Connection {
         }
     }
 
-    /// ACK_FREQUENCY `number` is acknowledged: the peer does now what it was asked.
+    /// Processes the acknowledgement of ACK_FREQUENCY frame `number`: the requested delay now
+    /// applies to the peer.
     pub(super) fn on_ack_frequency_acked(&mut self, number: u64) {
         if let Some(delay) = self.acks.on_acked(number)
             && let Some(peer) = &mut self.peer
@@ -131,8 +137,8 @@ impl Connection {
         }
     }
 
-    /// The longest that the peer may wait before it acknowledges, of what it does and what it was
-    /// asked to do (s.6).
+    /// Returns the longest time for which the peer may delay an acknowledgement, under its current
+    /// policy or an unacknowledged request (s.6).
     pub(super) fn peer_max_ack_delay(&self) -> Duration {
         let current = self.peer.map_or(Duration::ZERO, |peer| peer.max_ack_delay());
         current.max(self.acks.pending_delay())

@@ -1,5 +1,5 @@
-//! How often acknowledgements go (draft-ietf-quic-ack-frequency): how often we acknowledge, and how often the peer
-//! was asked to.
+//! State of acknowledgement frequency (draft-ietf-quic-ack-frequency): the policy that we follow,
+//! and the policy that we have requested from the peer.
 
 use std::time::Duration;
 
@@ -16,29 +16,30 @@ pub(super) const EARLY_PACKETS: u64 = 100;
 /// acknowledgement.
 const EARLY_DELAY: Duration = Duration::from_millis(1);
 
-/// What we and the peer acknowledge with. Nothing else of the connection is known here.
+/// Acknowledgement policies of both ends.
 #[derive(Debug)]
 pub(super) struct Acknowledgements {
-    /// Packets and delay after which application data is acknowledged.
+    /// Our policy: packets and delay after which we acknowledge application data.
     policy: AckPolicy,
-    /// The sequence number of the peer's last request that counted.
+    /// Sequence number of the peer's latest request that was applied.
     seen: Option<u64>,
-    /// The sequence number of our next request.
+    /// Sequence number of our next request.
     next: u64,
-    /// What was asked last, and what the peer does now as far as we know.
+    /// The policy in our latest request. The peer follows it, as far as we know.
     asked: AckPolicy,
-    /// The request on its way: its number.
+    /// Number of our request in flight.
     in_flight: Option<u64>,
-    /// The largest delay asked for in requests that are not acknowledged.
+    /// Largest delay among our requests that are not acknowledged.
     pending_delay: Duration,
-    /// Time at which the peer was last asked for another frequency.
+    /// Time of our latest request.
     asked_at: Option<Timestamp>,
-    /// To be sent, or sent again.
+    /// Set if the request must be sent, or sent again.
     due: bool,
 }
 
 impl Acknowledgements {
-    /// As RFC 9000 has it, with a delay of ours.
+    /// Creates the state with the policy of RFC 9000 and the given maximum delay for our
+    /// acknowledgements.
     pub(super) fn new(max_ack_delay: Duration) -> Acknowledgements {
         Acknowledgements {
             policy: AckPolicy { max_ack_delay, ..AckPolicy::default() },
@@ -52,15 +53,15 @@ impl Acknowledgements {
         }
     }
 
-    /// Packets and delay after which application data is acknowledged.
+    /// Returns our policy for application data.
     pub(super) fn policy(&self) -> AckPolicy {
         self.policy
     }
 
-    /// Returns the policy for the first packets of application data: an acknowledgement waits for at
-    /// most [`EARLY_DELAY`], unless the peer has requested another policy. If it waited longer, the
-    /// last packet of a round trip would often be acknowledged too late for the next one, and the
-    /// congestion window of a peer in slow start would less than double.
+    /// Returns the policy for the first packets of application data: an acknowledgement waits for
+    /// at most [`EARLY_DELAY`], unless the peer has requested another policy. With a longer delay,
+    /// the last packet of a round trip would often be acknowledged too late for the next one. The
+    /// congestion window of a peer in slow start would then less than double.
     pub(super) fn early_policy(&self) -> AckPolicy {
         let usual = self.policy;
         if self.seen.is_some() {
@@ -69,8 +70,8 @@ impl Acknowledgements {
         AckPolicy { max_ack_delay: usual.max_ack_delay.min(EARLY_DELAY), ..usual }
     }
 
-    /// Takes note of the number of a request of the peer; returns whether the request counts: late ones do not
-    /// (s.4).
+    /// Records the sequence number of a request from the peer. Returns true if the request applies.
+    /// A reordered, older request does not (s.4).
     pub(super) fn is_news(&mut self, sequence: u64) -> bool {
         let news = self.seen.is_none_or(|seen| sequence > seen);
         if news {
@@ -79,28 +80,30 @@ impl Acknowledgements {
         news
     }
 
-    /// We acknowledge application data so from now on.
+    /// Sets our policy for application data.
     pub(super) fn obey(&mut self, policy: AckPolicy) {
         self.policy = policy;
     }
 
-    /// When the peer was last asked for something.
+    /// Returns the time of our latest request, or `None` before the first.
     pub(super) fn asked_at(&self) -> Option<Timestamp> {
         self.asked_at
     }
 
-    /// Last ACK_FREQUENCY request to the peer.
+    /// Returns the policy in our latest request.
     #[cfg(test)]
     pub(super) fn asked(&self) -> AckPolicy {
         self.asked
     }
 
-    /// Asks the peer for this, if that is far from what it was asked for last.
+    /// Schedules a request for `wanted` if it differs from the latest request by a factor of two or
+    /// more.
     pub(super) fn ask(&mut self, now: Timestamp, wanted: AckPolicy) {
         let far = |one: u128, other: u128| one.max(other) >= 2 * one.min(other).max(1);
         let (threshold, asked) = (wanted.ack_eliciting_threshold, self.asked);
         let threshold_changed = far(threshold.into(), asked.ack_eliciting_threshold.into());
-        // The delay alone is worth a frame only where packets wait for each other.
+        // A change of only the delay justifies a frame only if acknowledgements cover several
+        // packets.
         let delays = (wanted.max_ack_delay.as_micros(), asked.max_ack_delay.as_micros());
         let delay_changed = threshold > 1 && far(delays.0, delays.1);
         if threshold_changed || delay_changed {
@@ -108,19 +111,20 @@ impl Acknowledgements {
         }
     }
 
-    /// The request to be sent now, with its number.
+    /// Returns the request that must be sent now, with its sequence number.
     pub(super) fn due(&self) -> Option<(u64, AckPolicy)> {
         self.due.then_some((self.next, self.asked))
     }
 
-    /// Called once the ACK_FREQUENCY frame that was due is in a packet.
+    /// Records that the pending ACK_FREQUENCY frame is in a packet.
     pub(super) fn on_sent(&mut self) {
         (self.due, self.in_flight) = (false, Some(self.next));
         self.pending_delay = self.pending_delay.max(self.asked.max_ack_delay);
         self.next += 1;
     }
 
-    /// A request is acknowledged; returns how long the peer may wait from now on, if it is the last one.
+    /// Processes the acknowledgement of a request. Returns the peer's new maximum delay if it was
+    /// the latest request.
     pub(super) fn on_acked(&mut self, number: u64) -> Option<Duration> {
         if self.in_flight != Some(number) {
             return None;
@@ -129,14 +133,14 @@ impl Acknowledgements {
         Some(self.asked.max_ack_delay)
     }
 
-    /// A request is lost: it is made again unless a newer one is under way (s.4).
+    /// Processes the loss of a request. It is sent again unless a newer request is in flight (s.4).
     pub(super) fn on_lost(&mut self, number: u64) {
         if self.in_flight == Some(number) {
             (self.in_flight, self.due) = (None, true);
         }
     }
 
-    /// The largest delay that the peer may have by a request whose fate is not known (s.6).
+    /// Returns the largest delay among our requests whose outcome is unknown (s.6).
     pub(super) fn pending_delay(&self) -> Duration {
         self.pending_delay
     }
@@ -203,8 +207,8 @@ mod tests {
         acks.ask(Timestamp::START, policy(30, 10 * MS));
         acks.on_sent();
         acks.on_lost(1);
-        assert_eq!((acks.due(), acks.on_acked(1)), (None, None), "a newer one is under way");
-        assert_eq!(acks.pending_delay(), 50 * MS, "the peer may have got any of them");
+        assert_eq!((acks.due(), acks.on_acked(1)), (None, None), "a newer request is in flight");
+        assert_eq!(acks.pending_delay(), 50 * MS, "the peer may have received any of them");
         assert_eq!((acks.on_acked(2), acks.pending_delay()), (Some(10 * MS), Duration::ZERO));
     }
 }

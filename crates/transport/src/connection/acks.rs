@@ -1,4 +1,4 @@
-//! ACK frames, and what they tell to be lost (RFC 9002 appendix A, B).
+//! Processing of ACK frames and detection of lost packets (RFC 9002 appendix A, B).
 
 use std::ops::Range;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::recovery::{
 };
 use crate::violation::Violation;
 
-/// Packets with their numbers.
+/// Packets with their packet numbers.
 type Packets = Vec<(u64, SentPacket<Sent>)>;
 
 /// Data of a stream in packets that one ACK frame acknowledges. The packets come in descending
@@ -28,12 +28,13 @@ type Packets = Vec<(u64, SentPacket<Sent>)>;
 struct Run {
     id: StreamId,
     range: Range<u64>,
-    /// The stream ends with it.
+    /// True if the stream ends with this data.
     fin: bool,
 }
 
 impl Run {
-    /// Takes in a piece that lies right before it; false: it does not.
+    /// Extends the run by a piece that lies directly before it. Returns false if the piece lies
+    /// elsewhere.
     #[inline]
     fn takes(&mut self, id: StreamId, range: &Range<u64>, fin: bool) -> bool {
         let before = self.id == id && range.end == self.range.start && !range.is_empty() && !fin;
@@ -45,16 +46,16 @@ impl Run {
 }
 
 impl Connection {
-    /// An ACK frame.
+    /// Processes an ACK frame.
     pub(super) fn process_ack(&mut self, now: Timestamp, id: SpaceId, ack: &Ack<'_>) {
         let input = (id, ack.largest().get(), ack.raw_delay().get());
         self.act(Operation::ProcessAck, input, |connection| connection.on_ack(now, id, ack));
     }
 
-    /// RFC 9002 A.7.
+    /// Processes an ACK frame without hooks (RFC 9002 A.7).
     fn on_ack(&mut self, now: Timestamp, id: SpaceId, ack: &Ack<'_>) {
-        // A frame before it in the same packet may have completed the handshake, which discards the space
-        // (RFC 9001 s.4.9.2): nothing of it is left to be acknowledged.
+        // An earlier frame of the same packet may have completed the handshake, which discards the
+        // space (RFC 9001 s.4.9.2). Then nothing is left to acknowledge.
         let Some(space) = self.spaces.get_mut(id) else { return };
         self.stats.acks_received += 1;
         let largest = ack.largest().get();
@@ -76,7 +77,7 @@ impl Connection {
         }
         let alone = self.hooks.is_empty();
         if !alone || self.is_logged() {
-            // Hooks and logs see each packet.
+            // Hooks and logs process packets one by one.
             acked.take_apart();
         }
         #[cfg(feature = "qlog")]
@@ -93,14 +94,14 @@ impl Connection {
         }
         let fresh = before.is_none_or(|before| largest > before);
         let mut flights = self.paths.iter().map(|path| (path.key(), path.in_flight()));
-        // Most connections have no other, for which no memory is taken then.
+        // Most connections have one path, which needs no allocation here.
         let first = flights.next();
         let others: Vec<(PathKey, u64)> = flights.collect();
         let mut run = None;
         for (number, packet) in &acked.packets {
             self.on_packet_acked(id, *number, packet, &mut run);
             if !alone {
-                // Hooks see each packet's doing before the next.
+                // Hooks see the effects of each packet before the next packet.
                 self.end_run(&mut run);
             }
         }
@@ -131,7 +132,8 @@ impl Connection {
         }
     }
 
-    /// Applies acknowledgements to the path that the packets were sent on; `in_flight` is the count before them.
+    /// Applies acknowledgements to path `key`, on which the packets were sent. `in_flight` is the
+    /// path's bytes in flight before the ACK frame.
     fn on_path_acked(
         &mut self,
         now: Timestamp,
@@ -143,14 +145,14 @@ impl Connection {
         let Some(path) = self.paths.get_mut(key) else { return };
         let counted =
             packets.iter().filter(|(_, packet)| packet.in_flight && packet.content.path == key);
-        // Of a run the last one's: a sample is of the newest packet.
+        // A rate sample uses the newest packet. For a run of packets, that is the last one.
         let marks = counted.clone().map(|(_, p)| (p.time_sent, p.bytes(), p.last_delivery()));
         let bytes: u64 = counted.map(|(_, packet)| packet.bytes()).sum();
         let rate = path.sample_rate(now, marks);
         let largest = packets.iter().find(|(_, packet)| packet.content.path == key);
         let largest_sent = largest.map_or(now, |(_, packet)| packet.time_sent);
-        // RFC 9002 s.7.8. Not what the rate sample says of itself: its bubble lasts until all that was
-        // in flight is delivered, a whole flight beyond the moment at which the window is full again.
+        // RFC 9002 s.7.8. The rate sample's own flag is not used. It stays set until everything
+        // that was in flight is delivered, a whole flight after the window is full again.
         let app_limited = path.is_app_limited(largest_sent);
         if congested {
             self.congestion_event(now, key, largest_sent, Signal::Ecn);
@@ -186,7 +188,7 @@ impl Connection {
         self.log_congestion(key, if marked { "ecn" } else { "packet_loss" });
     }
 
-    /// RFC 9002 s.5.3.
+    /// Returns the acknowledgement delay to subtract from an RTT sample (RFC 9002 s.5.3).
     fn ack_delay(&mut self, id: SpaceId, ack: &Ack<'_>) -> Duration {
         let usual = match (id, &self.peer) {
             (SpaceId::Data(_), Some(peer)) => {
@@ -199,9 +201,11 @@ impl Connection {
         self.decide(Operation::AckDelay, (id, ack.raw_delay().get()), usual)
     }
 
-    /// True if the ACK frame's counts show new ECN-CE marks; fails validation of the path if they cannot be right.
+    /// Returns true if the ECN counts of the ACK frame report new ECN-CE marks. Fails ECN
+    /// validation of the path if the counts are impossible.
     fn validate_ecn(&mut self, key: PathKey, packets: &Packets, ack: &Ack<'_>) -> bool {
-        // The peer counts for all paths together, so the active one's validation does, too.
+        // The peer counts marks for all paths together, so the validation of the active path does
+        // the same.
         let (mut marked, mut foreign) = (0, 0);
         for (_, packet) in packets.iter().filter(|(_, packet)| packet.content.marked) {
             marked += u64::from(packet.count);
@@ -214,7 +218,7 @@ impl Connection {
         });
         let EcnCounts { ect0, ect1, ce } = counts.unwrap_or_default();
         let input = (key, marked, ect0, ect1, ce);
-        // Counts are kept per space by the peer; marks are set on 1-RTT packets alone.
+        // The peer counts marks per packet number space. Only 1-RTT packets are marked.
         let validate = |connection: &mut Connection| {
             let path = connection.paths.get_mut(key);
             path.is_some_and(|path| path.validate_ecn((marked, foreign), counts))
@@ -222,7 +226,7 @@ impl Connection {
         self.decide_from(Operation::ValidateEcn, input, validate, |_, congested| congested)
     }
 
-    /// The peer has the data of a run.
+    /// Reports the data of a run to its stream as acknowledged.
     #[inline]
     fn end_run(&mut self, run: &mut Option<Run>) {
         if let Some(Run { id, range, fin }) = run.take() {
@@ -230,8 +234,8 @@ impl Connection {
         }
     }
 
-    /// A packet is acknowledged, or a run of which this is the number of the first.
-    /// `run`: data of packets before it of which the stream has not been told yet, if there is any.
+    /// Processes the acknowledgement of a packet, or of a run of packets that begins with `number`.
+    /// `run` is data of earlier packets that is not yet reported to its stream.
     #[inline(always)]
     fn on_packet_acked(
         &mut self,
@@ -297,7 +301,8 @@ impl Connection {
         }
     }
 
-    /// The peer has an acknowledgement up to this packet number of a space, which may be gone by now.
+    /// Processes the acknowledgement of a packet in which we acknowledged packets up to `largest`.
+    /// The space may already be discarded.
     #[inline(always)]
     fn on_ack_acked(&mut self, id: SpaceId, largest: u64) {
         if let Some(space) = self.space(id) {
@@ -314,7 +319,7 @@ impl Connection {
         });
     }
 
-    /// RFC 9002 A.10, B.8.
+    /// Detects and processes lost packets (RFC 9002 A.10, B.8).
     pub(super) fn detect_lost(&mut self, now: Timestamp, id: SpaceId) {
         // A lost packet that is not detected would fill the window forever.
         self.act_always(Operation::DetectLost, id, |connection| connection.give_up(now, id));
@@ -336,7 +341,8 @@ impl Connection {
         }
     }
 
-    /// Of the path that is in use now; what went elsewhere is late for other reasons, and rarely.
+    /// Returns the loss thresholds of the path in use. Packets on other paths are rare and late for
+    /// other reasons.
     fn loss_thresholds(&mut self, id: SpaceId) -> Thresholds {
         let path = self.path_of(id);
         let (key, usual) = (path.key(), self.config.thresholds(path.rtt()));
@@ -372,9 +378,10 @@ impl Connection {
         }
     }
 
-    /// Tells a path's congestion controller of lost packets.
+    /// Reports lost packets to the congestion controller of a path.
     fn on_path_lost(&mut self, now: Timestamp, key: PathKey, lost: &Packets) {
-        // Where nobody is, a PATH_CHALLENGE is lost, too: that says nothing of what the path carries (RFC 9000 s.9.4).
+        // At an address without a host, a PATH_CHALLENGE is lost as well. Such a loss is no sign of
+        // congestion (RFC 9000 s.9.4).
         let counted = lost.iter().filter(|(_, packet)| {
             let probes = packet.mtu_probe || SentFrame::only_validate(&packet.content.frames);
             packet.in_flight && !probes && packet.content.path == key
@@ -396,7 +403,7 @@ impl Connection {
         }
     }
 
-    /// Tells the hook that sent a frame, once, whether the frame was acknowledged or lost.
+    /// Reports to the hook that sent a frame, once, whether the frame was acknowledged or lost.
     fn tell_fate(&mut self, operation: Operation, one: &Extension) {
         let owner = self.hooks.owner(one.frame_type);
         if one.eliciting && owner.is_some_and(|(id, _)| id == one.hook) {
@@ -405,7 +412,7 @@ impl Connection {
         }
     }
 
-    /// Queues again the content of a packet that still matters (RFC 9000 s.13.3).
+    /// Queues again the content of a packet that is still relevant (RFC 9000 s.13.3).
     pub(super) fn send_again(
         &mut self,
         id: SpaceId,
@@ -413,7 +420,7 @@ impl Connection {
         probe: bool,
         frames: &[SentFrame],
     ) {
-        // RFC 9000 s.13.3: what is lost must be sent again; what a probe carries is a choice.
+        // Lost content must be sent again (RFC 9000 s.13.3). The content of a probe is optional.
         let input = (id, number, probe);
         let bound = |_: &mut Connection, again: bool| again || !probe;
         if !self.decide_within(Operation::SelectRetransmission, input, true, bound) {
@@ -423,7 +430,7 @@ impl Connection {
         self.log_again(frames);
         for frame in frames {
             match frame {
-                // RFC 9221 s.5: nobody waits for a late datagram.
+                // RFC 9221 s.5: a datagram that arrives late is of no use.
                 SentFrame::Ack(_)
                 | SentFrame::PathAck(..)
                 | SentFrame::Validation
@@ -431,7 +438,7 @@ impl Connection {
                 | SentFrame::Datagram => {}
                 SentFrame::AckFrequency(number) => self.acks.on_lost(*number),
                 SentFrame::Crypto(range) => {
-                    // Without its space, its keys are gone as well.
+                    // If the space is discarded, its keys are discarded as well.
                     if let Some(space) = self.space(id.of_crypto()) {
                         space.crypto_out.get_mut().on_lost(range.clone());
                     }
@@ -453,7 +460,7 @@ impl Connection {
                         paths.on_lost(*frame);
                     }
                 }
-                // Of a packet that is probed nothing is known yet.
+                // The fate of a packet that is only probed is still unknown.
                 SentFrame::Extension(_) if probe => {}
                 SentFrame::Extension(one) => self.tell_fate(Operation::FrameLost, one),
             }

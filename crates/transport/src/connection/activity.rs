@@ -1,28 +1,30 @@
-//! Times of the last packets received and sent, which the idle timeout is counted from (RFC 9000 s.10.1).
+//! Times of the last packets received and sent, from which the idle timeout is measured (RFC 9000
+//! s.10.1).
 
 use std::time::Duration;
 
 use crate::Timestamp;
 
-/// Moments of a connection's life. Nothing else of the connection is known here.
+/// Times of a connection's last activity.
 #[derive(Debug)]
 pub(super) struct Activity {
-    /// Time at which the last packet came, or the first ack-eliciting one after it was sent.
+    /// Time at which the last packet was received, or at which the first ack-eliciting packet after
+    /// it was sent.
     since: Timestamp,
-    /// True if something ack-eliciting was sent since the last packet came.
+    /// True if an ack-eliciting packet was sent after the last packet was received.
     sent_since: bool,
-    /// Time at which the last PING to keep the connection alive was asked for.
+    /// Time of the last keep-alive PING.
     kept_alive: Timestamp,
-    /// A PING is to be sent.
+    /// Set if a PING must be sent.
     ping: bool,
-    /// A timer ran since the connection last came to rest.
+    /// True if a timer ran after the connection last came to rest.
     timer_ran: bool,
-    /// Time at which it last came to rest; none: not yet.
+    /// Time at which the connection last came to rest. `None` if it never did.
     rested: Option<Timestamp>,
 }
 
-/// A connection whose timers do not run comes to rest no more often than this: one that is in use must not give memory
-/// back after each request and make it again for the next.
+/// Minimum interval between two times of rest without a timer. An active connection must not free
+/// memory after each request and allocate it again for the next.
 const REST_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Activity {
@@ -37,30 +39,32 @@ impl Activity {
         }
     }
 
-    /// A packet of the peer came.
+    /// Records that a packet was received from the peer.
     pub(super) fn on_received(&mut self, now: Timestamp) {
         (self.since, self.sent_since) = (now, false);
     }
 
-    /// The connection begins again: a Retry packet or another version.
+    /// Records that the connection starts again, after a Retry or Version Negotiation packet.
     pub(super) fn restart(&mut self, now: Timestamp) {
         self.since = now;
     }
 
-    /// An ack-eliciting packet leaves.
+    /// Records that an ack-eliciting packet is sent.
     pub(super) fn on_eliciting_sent(&mut self, now: Timestamp) {
         if !self.sent_since {
-            // RFC 9000 s.10.1: the first after something came starts the idle timer anew.
+            // RFC 9000 s.10.1: the first ack-eliciting packet after a received packet restarts the
+            // idle timer.
             (self.since, self.sent_since) = (now, true);
         }
     }
 
-    /// Timers ran: nothing has come for as long as the first of them waited.
+    /// Records that timers ran, which means that no packet arrived before the first of them was
+    /// due.
     pub(super) fn on_timer(&mut self) {
         self.timer_ran = true;
     }
 
-    /// Must be called when nothing is in flight and nothing is to be sent. Returns true if the
+    /// Must be called when nothing is in flight and nothing waits to be sent. Returns true if the
     /// connection comes to rest, so that it frees memory. This is the case the first time, after a
     /// timer has run, and at most once per `REST_INTERVAL` otherwise. No timer is set for that.
     pub(super) fn comes_to_rest(&mut self, now: Timestamp) -> bool {
@@ -71,33 +75,35 @@ impl Activity {
         rests
     }
 
-    /// The moment from which idleness counts.
+    /// Returns the time from which the idle timeout is measured.
     pub(super) fn since(&self) -> Timestamp {
         self.since
     }
 
-    /// Time at which a PING is to keep the connection alive, if one is sent this often (RFC 9000 s.10.1.2).
+    /// Returns the time at which the next keep-alive PING is due, with one PING per `interval` (RFC
+    /// 9000 s.10.1.2).
     pub(super) fn keep_alive(&self, interval: Duration) -> Timestamp {
         self.since.max(self.kept_alive) + interval
     }
 
-    /// The connection is kept alive: by a PING.
+    /// Requests a keep-alive PING.
     pub(super) fn on_keep_alive(&mut self, now: Timestamp) {
         self.kept_alive = now;
         self.ping();
     }
 
-    /// A PING is to be sent.
+    /// Requests a PING.
     pub(super) fn ping(&mut self) {
         self.ping = true;
     }
 
-    /// True if a PING is to be sent.
+    /// Returns true if a PING must be sent.
     pub(super) fn wants_ping(&self) -> bool {
         self.ping
     }
 
-    /// True if a PING is to be sent: it is now, or something else that elicits an acknowledgement.
+    /// Returns true if a PING must be sent, and clears the request. The caller then sends a PING or
+    /// another ack-eliciting frame.
     pub(super) fn take_ping(&mut self) -> bool {
         std::mem::take(&mut self.ping)
     }
@@ -134,7 +140,7 @@ mod tests {
         let start = Timestamp::START;
         let mut activity = Activity::new(start);
         assert!(activity.comes_to_rest(start) && !activity.comes_to_rest(start));
-        assert!(!activity.comes_to_rest(start + SECOND / 2), "one that is in use does not");
+        assert!(!activity.comes_to_rest(start + SECOND / 2), "an active connection does not");
         activity.on_timer();
         assert!(activity.comes_to_rest(start + SECOND / 2));
         assert!(

@@ -1,36 +1,36 @@
 //! Backoff of a path's probe timeouts (RFC 9002 s.6.2.1).
 
-/// The backoff ends here: 2^10 round trips are long beyond any idle timeout.
+/// Maximum number of doublings. 2^10 round trips are far longer than any idle timeout.
 const MAX_DOUBLINGS: u32 = 10;
 
-/// Probe timeouts in a row, each of which has the next wait twice as long. Nothing else of the path is known here.
+/// Number of consecutive probe timeouts. Each doubles the time until the next.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Backoff {
     count: u32,
 }
 
 impl Backoff {
-    /// Probe timeouts since the path was last heard of.
+    /// Returns the number of probe timeouts since the last acknowledgement on the path.
     pub(super) fn count(self) -> u32 {
         self.count
     }
 
-    /// Probe timeouts that the next one is as long as.
+    /// Returns the factor by which the next probe timeout is multiplied.
     pub(super) fn factor(self) -> u32 {
         1 << self.count.min(MAX_DOUBLINGS)
     }
 
-    /// The factor nearest to the one wished for that is allowed.
+    /// Returns the permitted factor that is closest to `wish`.
     pub(super) fn bound(wish: u32) -> u32 {
         wish.clamp(1, 1 << MAX_DOUBLINGS)
     }
 
-    /// A probe timeout: nothing was heard.
+    /// Counts a probe timeout.
     pub(super) fn on_timeout(&mut self) {
         self.count = self.count.saturating_add(1);
     }
 
-    /// Something was heard, or nothing that was sent before counts any more.
+    /// Resets the count, because an acknowledgement arrived or everything sent before is obsolete.
     pub(super) fn restart(&mut self) {
         self.count = 0;
     }

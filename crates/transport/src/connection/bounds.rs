@@ -1,5 +1,6 @@
-//! Limits on the answers of hooks: none brings a connection to a halt, has it send without end, or breaks
-//! what the peer relies on. The catalogue lists them for authors of hooks.
+//! Limits on the answers of hooks. Within them, a hook cannot stall a connection, make it send
+//! without end, or break a promise to the peer. The operation catalogue lists them for authors of
+//! hooks.
 
 use std::time::Duration;
 
@@ -15,26 +16,26 @@ use crate::path::BASE_SIZE;
 use crate::received::AckPolicy;
 use crate::recovery::{GRANULARITY, PACKET_THRESHOLD, Thresholds};
 
-/// Longest time for which a hook may put anything off.
+/// Longest time for which a hook may delay anything.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The least window keeps a connection going (RFC 9002 s.7.2).
+/// Minimum congestion window in datagrams. It keeps a connection going (RFC 9002 s.7.2).
 const LEAST_DATAGRAMS: u64 = 2;
 
-/// Most bytes of a packet that STREAM frames leave free: what a frame of a hook's takes beside the bytes of another
-/// packet.
+/// Maximum number of bytes of a packet that STREAM frames leave free: the overhead of a hook's
+/// frame that contains another packet.
 const MAX_KEPT: usize = 128;
 
-/// A timer that has run and is still due runs again so much later.
+/// Delay of a timer that is still due after it has just run.
 const REST: Duration = Duration::from_millis(1);
 
 impl Connection {
-    /// A hook is off: what it answered is of no meaning any more.
+    /// Discards answers of a hook that was detached.
     pub(super) fn forget_answers(&mut self) {
         self.paths.iter_mut().for_each(Path::forget_answers);
     }
 
-    /// The congestion window of a path, as whoever is attached to it wants it.
+    /// Returns the congestion window of a path in bytes, after hooks.
     pub(super) fn window(&mut self, hooks: impl Presence, key: PathKey) -> u64 {
         let usual = |connection: &mut Connection| {
             let path = &mut connection.paths[key];
@@ -49,7 +50,7 @@ impl Connection {
         })
     }
 
-    /// Size in bytes of datagrams that need not be as large as `mtu`.
+    /// Returns the size of datagrams in bytes, for datagrams that may be smaller than `mtu`.
     pub(super) fn datagram_size(&mut self, hooks: impl Presence, key: PathKey, mtu: u16) -> usize {
         // Each path carries the smallest size (RFC 9000 s.14). No datagram is larger than the size
         // that the path is known to carry (s.14.2).
@@ -57,7 +58,7 @@ impl Connection {
         usize::from(hooks.decide_within(self, Operation::DatagramSize, key, mtu, bound))
     }
 
-    /// Bytes of a packet that STREAM frames leave free, of those that are left.
+    /// Returns how many of the `room` bytes left in a packet STREAM frames must leave free.
     pub(super) fn kept_room(&mut self, hooks: impl Presence, id: SpaceId, room: usize) -> usize {
         let kept = hooks.decide(self, Operation::KeepRoom, (id, room), 0);
         kept.min(MAX_KEPT).min(room / 4)
@@ -70,7 +71,7 @@ impl Connection {
         })
     }
 
-    /// Limits the time until which a hook may put a datagram off.
+    /// Limits the time until which a hook may delay a datagram.
     pub(super) fn bound_pace(
         &mut self,
         now: Timestamp,
@@ -82,13 +83,15 @@ impl Connection {
         Some(until.min(latest)).filter(|until| *until > now)
     }
 
-    /// Limits a hook's answer `yes` on whether to send a packet, where `there` says whether there is anything to send.
+    /// Limits a hook's answer `yes` on whether to send a packet. `there` is true if there is
+    /// something to send.
     pub(super) fn bound_content(&mut self, key: PathKey, there: bool, yes: bool) -> bool {
         let now = self.now;
         there && (yes || self.paths[key].hold_back(now) <= now)
     }
 
-    /// Time at which a hook must have released whatever it holds back; none: it holds nothing.
+    /// Returns the time by which a hook must release everything that it holds back, or `None` if it
+    /// holds nothing back.
     pub(super) fn hold_timer(&self) -> Option<Timestamp> {
         self.paths.iter().filter_map(Path::hold_timer).min()
     }
@@ -97,8 +100,9 @@ impl Connection {
         self.paths.iter_mut().for_each(|path| path.on_hold_timer(now));
     }
 
-    /// A timer of loss detection, which by itself is at `usual`: not so soon that probes go without end,
-    /// and late by no more than may be.
+    /// Limits the time `at` of a loss detection timer that a hook has set; `usual` is the time
+    /// without hooks. The timer must not be so early that probes are sent without end, nor too
+    /// late.
     pub(super) fn bound_loss_timer(
         &mut self,
         usual: Option<Timestamp>,
@@ -107,14 +111,15 @@ impl Connection {
         let usual = usual?;
         let spaces = self.spaces.iter();
         let sent = spaces.filter_map(|(_, space)| space.loss.last_ack_eliciting()).max();
-        // What was sent cannot be known to be lost within a round trip.
+        // A packet cannot be known to be lost within a round trip.
         let soonest =
             sent.unwrap_or(self.activity.since()) + self.path().rtt().smoothed().max(GRANULARITY);
         let latest = usual + PATIENCE;
         Some(at.unwrap_or(latest).clamp(usual.min(soonest), latest))
     }
 
-    /// A timer that is due although timers have just run waits for a moment: a hook may want it so.
+    /// Delays a timer by [`REST`] if it is still due although timers have just run. A hook can
+    /// cause this.
     pub(super) fn rested(&self, at: Timestamp) -> Timestamp {
         match self.timers_ran {
             Some(ran) if at <= ran && !self.hooks.is_empty() => ran + REST,
@@ -139,20 +144,22 @@ impl Connection {
         pto.clamp(least, usual + PATIENCE)
     }
 
-    /// RFC 9000 s.13.2.1: nothing waits for longer than the peer was told.
+    /// Limits a hook's acknowledgement policy: no acknowledgement waits longer than the delay
+    /// declared to the peer (RFC 9000 s.13.2.1).
     pub(super) fn bound_ack_policy(usual: &AckPolicy, policy: AckPolicy) -> AckPolicy {
         AckPolicy { max_ack_delay: policy.max_ack_delay.min(usual.max_ack_delay), ..policy }
     }
 
-    /// Limits a hook's answer on whether an ACK frame is due: only if there is something to tell, and at the latest
-    /// when the peer was told it would be (RFC 9000 s.13.2.1).
+    /// Limits a hook's answer on whether an ACK frame is due. An ACK frame needs something new to
+    /// report. It is due at the latest when the declared delay is over (RFC 9000 s.13.2.1).
     pub(super) fn bound_ack(&self, now: Timestamp, id: SpaceId, due: bool) -> bool {
         let Some(Space { received, .. }) = self.spaces.get(id) else { return false };
         received.has_news() && (due || received.deadline().is_some_and(|at| at <= now))
     }
 
-    /// The path of the next datagram, where a hook has chosen one: the active one, or one that has something
-    /// to send which probes it. No other sends anything; and such a probe goes before anything else.
+    /// Limits a hook's choice of the path for the next datagram. It may choose the active path, or
+    /// a path that has a probe to send. No other path sends anything, and a probe precedes all
+    /// other datagrams.
     pub(super) fn bound_path(&self, usual: PathKey, chosen: PathKey) -> PathKey {
         let probes =
             self.paths.get(chosen).is_some_and(|path| path.may_probe() && self.has_id(path));

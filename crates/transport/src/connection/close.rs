@@ -1,4 +1,4 @@
-//! The end of a connection (RFC 9000 s.10).
+//! Closing of a connection (RFC 9000 s.10).
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::Timestamp;
 use crate::operation::Operation;
 use crate::violation::{Failure, Violation};
 
-/// Bytes of a reason phrase that are sent and kept.
+/// Maximum size of a reason phrase in bytes. Longer ones are cut before they are sent or stored.
 const MAX_REASON: usize = 256;
 
-/// Times that a closed connection is kept on where timers are late.
+/// Maximum number of times that the closing period is prolonged because timers are late.
 const MAX_PROLONGED: u8 = 3;
 
 /// Error that a connection was closed with, as in a CONNECTION_CLOSE frame.
@@ -39,7 +39,8 @@ impl std::fmt::Display for ConnectionError {
         if !self.reason.is_empty() {
             f.write_str(": ")?;
         }
-        // It may be the peer's text: a terminal must not obey it.
+        // The text may come from the peer, so it must not contain control characters that a
+        // terminal obeys.
         self.reason.chars().try_for_each(|one| match one {
             one if one.is_control() => write!(f, "{}", one.escape_unicode()),
             one => write!(f, "{one}"),
@@ -70,16 +71,16 @@ impl ConnectionError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CloseReason {
-    /// We closed it.
+    /// This endpoint closed the connection.
     Local(ConnectionError),
-    /// The peer closed it.
+    /// The peer closed the connection.
     Peer(ConnectionError),
-    /// Nothing came for too long.
+    /// No packet arrived for the idle timeout.
     IdleTimeout,
-    /// The peer does not know the connection any more (RFC 9000 s.10.3).
+    /// The peer no longer has state for the connection (RFC 9000 s.10.3).
     StatelessReset,
-    /// The peer did not answer at its new address, and no address is left at which it ever did (RFC 9000 s.9.3.2). The
-    /// peer is not notified.
+    /// The peer did not answer at its new address, and no previously validated address remains (RFC
+    /// 9000 s.9.3.2). The peer is not notified.
     NoValidatedPath,
 }
 
@@ -106,16 +107,18 @@ impl std::error::Error for CloseReason {}
 pub(super) enum Closing {
     #[default]
     Open,
-    /// We closed: the peer is told, and told again when it goes on.
+    /// Closing state: this end sends CONNECTION_CLOSE, and repeats it if the peer continues to
+    /// send.
     Telling {
         error: ConnectionError,
         until: Timestamp,
         tell: bool,
         heard: u64,
-        /// Times that it was prolonged, as it was over before the peer could be told, or a timer was late.
+        /// Number of times that the period was prolonged, because CONNECTION_CLOSE was not sent in
+        /// time or a timer was late.
         prolonged: u8,
     },
-    /// The peer closed: not a word more.
+    /// Draining state: the peer closed the connection, and this end sends nothing.
     Draining {
         until: Timestamp,
     },
@@ -127,7 +130,7 @@ impl Closing {
         !matches!(self, Closing::Open)
     }
 
-    /// True if our application closed, and the peer has not been told yet.
+    /// Returns true if our application closed the connection and CONNECTION_CLOSE is not sent yet.
     pub(super) fn ends_by_application(&self) -> bool {
         matches!(self, Closing::Telling { error, tell: true, .. } if error.application)
     }
@@ -143,7 +146,8 @@ impl Closing {
         }
     }
 
-    /// A packet came while closing: told again after 1, 2, 4, ... of them (RFC 9000 s.10.2.1).
+    /// Counts a datagram that arrives in the closing state. CONNECTION_CLOSE is repeated after 1,
+    /// 2, 4, ... of them (RFC 9000 s.10.2.1).
     pub(super) fn on_datagram(&mut self) {
         if let Closing::Telling { tell, heard, .. } = self {
             *heard += 1;
@@ -173,9 +177,12 @@ impl Closing {
 }
 
 impl Connection {
-    /// Closes the connection with an application error code and a reason for people. What was
-    /// written and not sent is lost. Where the handshake is complete here, its last flight is sent before, so that
-    /// the peer knows whom it has heard of.
+    /// Closes the connection with an application error code and a reason phrase. `reason` is cut to
+    /// 256 bytes, at the boundary of a character.
+    ///
+    /// Data that was written but not sent is discarded. If the handshake is complete at this end,
+    /// its last flight is sent first, so that the peer can authenticate this end. Has no effect on
+    /// a connection that is already closed.
     pub fn close(&mut self, now: Timestamp, code: VarInt, reason: &str) {
         let mut reason = reason.to_owned();
         let mut end = reason.len().min(MAX_REASON);
@@ -203,7 +210,7 @@ impl Connection {
         self.closing = Closing::Telling { error, until, tell: true, heard: 0, prolonged: 0 };
     }
 
-    /// The peer has closed it.
+    /// Processes a CONNECTION_CLOSE frame.
     pub(super) fn on_close(&mut self, now: Timestamp, close: ConnectionClose<'_>) {
         let (application, code, reason) = match close {
             ConnectionClose::Transport { error_code, reason, .. } => (false, error_code.0, reason),
@@ -228,7 +235,8 @@ impl Connection {
         self.closing = Closing::Draining { until: now + self.close_time() };
     }
 
-    /// The time after which a closed connection is forgotten is over.
+    /// Called at the end of the closing or draining period. Forgets the connection unless the
+    /// period is prolonged.
     pub(super) fn on_close_timer(&mut self, now: Timestamp) {
         let pto = self.longest_pto();
         if !self.closing.prolong(now, pto, now + pto * 3) {
@@ -245,13 +253,14 @@ impl Connection {
         self.closing = Closing::Drained;
     }
 
-    /// RFC 9000 s.10.2: three PTOs; of the path that has the longest (RFC 10069 s.2.6).
+    /// Returns the length of the closing period: three times the PTO (RFC 9000 s.10.2) of the path
+    /// with the longest PTO (RFC 10069 s.2.6).
     fn close_time(&mut self) -> Duration {
         self.longest_pto() * 3
     }
 
-    /// The frame that tells of it; `protected` with 1-RTT keys, where the application's code and
-    /// reason may be shown (RFC 9000 s.10.2.3).
+    /// Returns the CONNECTION_CLOSE frame. `protected` is true in 1-RTT packets: only these may
+    /// reveal the application's code and reason (RFC 9000 s.10.2.3).
     pub(super) fn close_frame(error: &ConnectionError, protected: bool) -> Frame<'_> {
         let code = VarInt::new(error.code).unwrap_or(VarInt::MAX);
         let reason = error.phrase().as_bytes();

@@ -26,85 +26,96 @@ use crate::stream::StreamConfig;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct TransportConfig {
-    /// Streams and their windows.
+    /// Limits and windows of streams.
     pub streams: StreamConfig,
-    /// Congestion control.
+    /// Congestion control algorithm.
     pub congestion: Arc<dyn ControllerFactory>,
-    /// Bytes that may be in flight before anything is known of a path; none: ten datagrams, as
-    /// RFC 9002 s.7.2 has it.
+    /// Initial congestion window in bytes. With `None`, ten datagrams as in RFC 9002 s.7.2.
+    /// Default: `None`.
     pub initial_window: Option<u64>,
-    /// Distance in packet numbers from which on an earlier packet counts as lost, 3 at least
-    /// (RFC 9002 s.6.1.1).
+    /// Packet reordering threshold: an earlier packet is lost if its number is this much lower than
+    /// that of an acknowledged packet. At least 3 (RFC 9002 s.6.1.1). Default: 3.
     pub packet_threshold: u64,
-    /// Round trips after which an earlier packet counts as lost when a later one was acknowledged, 1 at
-    /// least (RFC 9002 s.6.1.2).
+    /// Time reordering threshold in round trips: an earlier packet is lost if it was sent this long
+    /// before now and a later packet was acknowledged. At least 1 (RFC 9002 s.6.1.2). Default: 9/8.
     pub time_threshold: f32,
-    /// A connection on which nothing comes for so long is dropped; zero: never. The peer may ask for
-    /// less (RFC 9000 s.10.1).
+    /// Time without received packets after which the connection is dropped. Zero disables the
+    /// timeout. The effective value is the smaller one of both ends (RFC 9000 s.10.1). Default: 30
+    /// s.
     pub max_idle_timeout: Duration,
-    /// Longest time for which an acknowledgement may wait, declared to the peer as `max_ack_delay`.
+    /// Longest delay of an acknowledgement. Declared to the peer as `max_ack_delay`. Default: 25
+    /// ms.
     pub max_ack_delay: Duration,
     /// Largest UDP payload to send, in bytes, if the path supports it. The search tries only
     /// multiples of 16, the block size of AES. The size found may therefore be up to 15 bytes less.
+    /// Default: 1,472.
     pub max_mtu: u16,
-    /// The UDP payload that every path is taken to carry from the first packet on, in bytes: 1,200 is what
-    /// QUIC asks of a path (RFC 9000 s.14), more only where it is known that all paths take it. The
-    /// handshake fails where that is not so.
+    /// UDP payload in bytes that every path is assumed to support from the first packet on. QUIC
+    /// requires 1,200 (RFC 9000 s.14). Use more only if all paths are known to support it;
+    /// otherwise the handshake fails. Default: 1,200.
     pub initial_mtu: u16,
-    /// True to search for how much a path takes, up to `max_mtu` (RFC 9000 s.14.3).
+    /// Enables the search for the largest UDP payload that a path supports, up to `max_mtu` (RFC
+    /// 9000 s.14.3). Default: `true`.
     pub mtu_discovery: bool,
-    /// True if packets are marked ECT(0), for sockets that can mark them.
+    /// Enables marking of packets with ECT(0), on sockets that support it. Default: `true`.
     pub ecn: bool,
-    /// The round-trip time assumed before the first sample.
+    /// Round-trip time that is assumed before the first sample. Default: 333 ms.
     pub initial_rtt: Duration,
-    /// Connection IDs to give to the peer, at most.
+    /// Maximum number of connection IDs to issue to the peer. Default: 4.
     pub connection_ids: u64,
-    /// Sooner than the AEAD asks for, to update keys or to give up (RFC 9001 s.6.6).
+    /// Limits that are lower than those of the AEAD, for key updates and for closing the connection
+    /// (RFC 9001 s.6.6).
     pub key_limits: KeyLimits,
-    /// The versions that are spoken, best first; none: as if there was version 1 alone. A server
-    /// answers in the best that the client speaks, too (RFC 9368 s.2.3).
+    /// Supported versions, in order of preference. If empty, only version 1. A server also selects
+    /// the best of them that the client supports (RFC 9368 s.2.3). Default: version 1, then version
+    /// 2.
     pub versions: Vec<KnownVersion>,
-    /// A client's first packets are of this version, if the best is another; a server that does not
-    /// take the hint costs a round trip more. None: of the best.
+    /// Version of a client's first packets, if it is not the preferred one. It costs a round trip
+    /// if the server does not switch to the preferred version. With `None`, the preferred version.
+    /// Default: `None`.
     pub first_version: Option<KnownVersion>,
-    /// A client's first packets are of a version that nobody speaks, whatever `first_version` says, so
-    /// that the server says what it does (RFC 9000 s.6.3): a round trip more, to see whether it can.
+    /// Makes a client's first packets use a version that no server supports, whatever
+    /// `first_version` is. This tests Version Negotiation (RFC 9000 s.6.3) and costs a round trip.
+    /// Default: `false`.
     pub first_unknown: bool,
-    /// Store of a client's sessions of version 2: rustls files sessions by the server's name alone, and they
-    /// must not cross versions (RFC 9369 s.5), so those of `tls` are of version 1. None: they are not kept.
+    /// Session store of a client for version 2. With `None`, sessions of version 2 are not stored.
+    /// Sessions must not cross versions (RFC 9369 s.5), but rustls stores them by server name only.
+    /// The store in `tls` therefore serves version 1. Default: `None`.
     pub sessions_v2: Option<rustls::client::Resumption>,
-    /// True to send meaningless values now and then, so that nobody comes to rely on what is
-    /// always the same: the Fixed Bit (RFC 9287), a transport parameter, a version.
+    /// Enables GREASE: random values for the Fixed Bit (RFC 9287), a transport parameter and a
+    /// version. They prevent peers and networks from relying on constant values. Default: `true`.
     pub grease: bool,
-    /// True if peers that support it are asked to acknowledge less often where the window is large
-    /// (draft-ietf-quic-ack-frequency).
+    /// Requests fewer acknowledgements from peers that support it, if the window is large
+    /// (draft-ietf-quic-ack-frequency). Default: `true`.
     pub ack_frequency: bool,
-    /// After so long without a word a PING is sent, and never later than half the idle timeout; zero:
-    /// never (RFC 9000 s.10.1.2).
+    /// Time without received packets after which a PING is sent, at most half the idle timeout.
+    /// Zero, the default, disables keep-alive (RFC 9000 s.10.1.2).
     pub keep_alive: Duration,
-    /// Bytes of datagrams that may wait to be read, with some 32 for each; the oldest are dropped
-    /// beyond that. Zero: none are taken (RFC 9221).
+    /// Maximum number of bytes of received datagrams that wait for the application, including about
+    /// 32 bytes of overhead for each. When it is exceeded, the oldest datagrams are dropped. Zero
+    /// disables receiving datagrams (RFC 9221). Default: 64 KiB.
     pub datagram_receive_buffer: usize,
-    /// Bytes of datagrams that may wait for the network.
+    /// Maximum number of bytes of datagrams that wait to be sent. Default: 64 KiB.
     pub datagram_send_buffer: usize,
-    /// True if the peer may migrate to another address on purpose (RFC 9000 s.18.2); a NAT that
-    /// rebinds is followed in any case.
+    /// Permits the peer to migrate to another address (RFC 9000 s.18.2). NAT rebinding is followed
+    /// in any case. Default: `true`.
     pub allow_migration: bool,
-    /// True if a server can export keying material
-    /// ([`Connection::export_keying_material`](crate::Connection::export_keying_material)) after the
-    /// handshake: it keeps some kilobytes of TLS for as long as the connection is open then. A client always
-    /// can.
+    /// Permits a server to export keying material
+    /// ([`Connection::export_keying_material`](crate::Connection::export_keying_material)) after
+    /// the handshake. The server then keeps some kilobytes of TLS state until the connection is
+    /// closed. A client always can. Default: `false`.
     pub keep_exporter: bool,
-    /// Transport parameters of extensions beside those that the transport knows, by number (RFC 9000 s.7.4.2): sent
-    /// as they are, each number once, and not part of what early data relies on. One that the transport knows is
-    /// left out. The peer's are read by a hook ([`Operation::ReadParameters`](crate::operation::Operation)).
+    /// Additional transport parameters, as pairs of ID and value (RFC 9000 s.7.4.2). Each ID is
+    /// sent once, with the value unchanged, and is not remembered for early data. IDs that the
+    /// transport itself uses are ignored. A hook can read the peer's
+    /// ([`Operation::ReadParameters`](crate::operation::Operation)). Default: empty.
     pub extra_parameters: Vec<(u64, Vec<u8>)>,
-    /// True if a client moves to the address that its server prefers (RFC 9000 s.9.6).
+    /// Makes a client migrate to its server's preferred address (RFC 9000 s.9.6). Default: `true`.
     pub follow_preferred_address: bool,
-    /// Most paths of a connection at a time, if the peer takes several, too (RFC 10069): up to 8 of them. With 1, the
-    /// default, nothing of that is offered.
+    /// Maximum number of simultaneous paths, if the peer supports several (RFC 10069): 1 to 8. With
+    /// 1, the default, multipath is not offered.
     pub max_paths: usize,
-    /// Way to divide what is sent among several paths.
+    /// Scheduler that selects the path of each packet.
     pub scheduler: Scheduler,
 }
 
@@ -142,26 +153,26 @@ crate::setters! {
     }
 }
 
-/// More than any path holds, and so little that sums of windows do not overflow.
+/// More than the capacity of any path, and small enough that sums of windows do not overflow.
 const MAX_INITIAL_WINDOW: u64 = 1 << 32;
 
 impl TransportConfig {
-    /// The versions that are spoken, never none: without TLS none is, whatever is written here.
+    /// Returns the supported versions. It returns at least one, and ignores versions without TLS.
     pub(super) fn spoken(&self) -> impl Iterator<Item = KnownVersion> + '_ {
         let any = self.versions.iter().any(|version| has_tls(*version));
         let versions = if any { &self.versions[..] } else { &[KnownVersion::V1] };
         versions.iter().copied().filter(|version| has_tls(*version))
     }
 
-    /// The UDP payload to begin with.
+    /// Returns the UDP payload of the first packets, in bytes.
     pub(super) fn first_mtu(&self) -> u16 {
         self.initial_mtu.min(self.max_mtu).max(BASE_SIZE)
     }
 
-    /// The congestion window to begin with.
+    /// Returns the initial congestion window in bytes.
     pub(super) fn first_window(&self) -> u64 {
         let datagram = self.first_mtu();
-        // With less than two datagrams nothing could be probed for (RFC 9002 s.7.2).
+        // A window below two datagrams leaves no room for a probe (RFC 9002 s.7.2).
         let least = 2 * u64::from(datagram);
         self.initial_window.map_or_else(
             || initial_window(datagram),
@@ -169,7 +180,7 @@ impl TransportConfig {
         )
     }
 
-    /// The configuration of one connection, whose congestion controllers may have something in common.
+    /// Returns the configuration of one connection, whose congestion controllers may share state.
     pub(super) fn of_connection(config: Arc<TransportConfig>) -> Arc<TransportConfig> {
         match config.congestion.for_connection() {
             Some(congestion) => {
@@ -179,7 +190,7 @@ impl TransportConfig {
         }
     }
 
-    /// A congestion controller for a new path.
+    /// Creates the congestion controller of a new path.
     pub(super) fn start_controller(&self, seed: u64) -> Box<dyn Controller> {
         let mut controller = self.congestion.start(self.first_mtu(), seed);
         if self.initial_window.is_some() {
@@ -188,14 +199,14 @@ impl TransportConfig {
         controller
     }
 
-    /// The search for how much a new path takes.
+    /// Creates the MTU discovery of a new path.
     pub(super) fn start_discovery(&self) -> MtuDiscovery {
         let first = self.first_mtu();
         let max = if self.mtu_discovery { self.max_mtu.max(first) } else { first };
         MtuDiscovery::starting_at(first, max, self.mtu_discovery)
     }
 
-    /// Thresholds of loss for this round-trip time.
+    /// Returns the loss detection thresholds for a round-trip time.
     pub(super) fn thresholds(&self, rtt: &RttEstimator) -> Thresholds {
         Thresholds {
             packets: self.packet_threshold.max(PACKET_THRESHOLD),
@@ -204,7 +215,8 @@ impl TransportConfig {
     }
 }
 
-/// True if packets of `version` are protected by TLS: true but for the version made for simulations.
+/// Returns true if TLS protects the packets of `version`. It is false only for the version for
+/// simulations.
 pub(super) fn has_tls(version: KnownVersion) -> bool {
     Version::from(version).known().is_some()
 }
@@ -249,13 +261,14 @@ impl Default for TransportConfig {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ClientConfig {
-    /// TLS: roots, ALPN, certificates; its crypto provider is the connection's.
+    /// TLS configuration: root certificates, ALPN, certificates. The connection uses its crypto
+    /// provider.
     ///
     /// With `enable_early_data`, a connection that resumes a session can send before the handshake
-    /// is complete (0-RTT): only what may be received twice, for an attacker can record and repeat
-    /// it (RFC 9001 s.9.2). See [`crate::Connection::is_early`].
+    /// is complete (0-RTT). An attacker can record and replay early data (RFC 9001 s.9.2), so send
+    /// only what may be received twice. See [`crate::Connection::is_early`].
     pub tls: Arc<rustls::ClientConfig>,
-    /// The transport.
+    /// Transport configuration.
     pub transport: Arc<TransportConfig>,
 }
 
@@ -273,12 +286,12 @@ impl ClientConfig {
     }
 }
 
-/// Addresses at which a server prefers to be reached once the handshake is done (RFC 9000 s.9.6).
+/// A server's preferred addresses, for use after the handshake (RFC 9000 s.9.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PreferredAddresses {
-    /// By clients that came over IPv4.
+    /// Address for clients that connected over IPv4.
     pub ipv4: Option<SocketAddrV4>,
-    /// By clients that came over IPv6.
+    /// Address for clients that connected over IPv6.
     pub ipv6: Option<SocketAddrV6>,
 }
 
@@ -286,13 +299,13 @@ pub struct PreferredAddresses {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ServerConfig {
-    /// TLS: certificate, ALPN; its crypto provider is the connection's.
+    /// TLS configuration: certificate, ALPN. The connection uses its crypto provider.
     ///
-    /// With a `max_early_data_size` of `u32::MAX` (and no `ticketer`) clients may send before the
-    /// handshake is complete: what is read while [`crate::Connection::is_early`] says so may be a
-    /// repetition, and must be such that it does no harm.
+    /// With a `max_early_data_size` of `u32::MAX` (and no `ticketer`), clients may send before the
+    /// handshake is complete (0-RTT). Data read while [`crate::Connection::is_early`] returns true
+    /// may be a replay. Acting on it twice must do no harm.
     pub tls: Arc<rustls::ServerConfig>,
-    /// The transport.
+    /// Transport configuration.
     pub transport: Arc<TransportConfig>,
     /// Addresses to which the server asks clients to migrate. With `None`, clients keep using the
     /// address of the handshake.
@@ -367,7 +380,7 @@ mod tests {
         let usual = TransportConfig::default();
         assert_eq!((usual.first_mtu(), usual.first_window()), (1200, 12_000));
         let mut discovery = usual.start_discovery();
-        assert_eq!(discovery.next_probe(Timestamp::START), None, "nothing is there to send");
+        assert_eq!(discovery.next_probe(Timestamp::START), None, "no probe is due");
         discovery.want();
         assert_eq!(discovery.next_probe(Timestamp::START), Some(1472));
         let large = TransportConfig {
@@ -385,7 +398,7 @@ mod tests {
         let mut discovery = large.start_discovery();
         discovery.want();
         assert_eq!((discovery.current(), discovery.next_probe(Timestamp::START)), (1400, None));
-        // Less than there has to be (RFC 9000 s.14, RFC 9002 s.7.2).
+        // Values below the permitted minimum (RFC 9000 s.14, RFC 9002 s.7.2).
         let small = TransportConfig { initial_mtu: 0, initial_window: Some(0), ..usual };
         assert_eq!((small.first_mtu(), small.first_window()), (1200, 2400));
     }

@@ -10,40 +10,42 @@ use super::space::PathId;
 use crate::Timestamp;
 use crate::cid::{Changes, EndpointEvent, IdSource, LocalIds, RemoteIds, note};
 
-/// Those of a path ID other than 0 (RFC 10069 s.3.2).
+/// The connection IDs of a path ID other than 0 (RFC 10069 s.3.2).
 struct OfPath {
     id: PathId,
     local: LocalIds,
     remote: RemoteIds,
 }
 
-/// All of them. Those of the handshake are changed here alone; the two sets look after themselves.
+/// All connection IDs of a connection. This type manages the IDs of the handshake; `LocalIds` and
+/// `RemoteIds` manage the others.
 pub(super) struct ConnectionIds {
-    /// Those that the peer may send to, on path 0.
+    /// Our IDs on path 0, to which the peer may send.
     pub(super) local: LocalIds,
-    /// Those that we may send to, on path 0.
+    /// The peer's IDs on path 0, to which we may send.
     pub(super) remote: RemoteIds,
-    /// Those of other path IDs, as many as multipath allows; none without it.
+    /// The IDs of other path IDs. Empty without multipath.
     others: Vec<OfPath>,
-    /// Events for the endpoint about path IDs that are gone.
+    /// Events for the endpoint about path IDs that were removed.
     left: Changes,
-    /// Generator of connection IDs for this end.
+    /// Generator of our connection IDs.
     source: IdSource,
-    /// Ours on long headers.
+    /// Our Source Connection ID in long headers.
     scid: ConnectionId,
     /// Destination Connection ID of the client's first packet.
     original_dcid: ConnectionId,
     /// The Source Connection ID of the peer's packets; `None` until the first authentic one came.
     peer_scid: Option<ConnectionId>,
-    /// Ours are to be replaced as soon as they can be.
+    /// Set if our IDs must be replaced as soon as possible.
     replace: bool,
-    /// The endpoint is to be told that the handshake is complete.
+    /// Set if the endpoint must be notified that the handshake is complete.
     completed: bool,
 }
 
 impl ConnectionIds {
-    /// `scid` is ours, `remote` what the first packets are sent to, and `original_dcid` what the client's first
-    /// packet was sent to.
+    /// Creates the state. `scid` is our Source Connection ID, `remote` is the destination of the
+    /// first packets, and `original_dcid` is the Destination Connection ID of the client's first
+    /// packet.
     pub(super) fn new(
         scid: ConnectionId,
         remote: ConnectionId,
@@ -65,35 +67,35 @@ impl ConnectionIds {
         }
     }
 
-    /// Ours on long headers.
+    /// Returns our Source Connection ID in long headers.
     pub(super) fn scid(&self) -> ConnectionId {
         self.scid
     }
 
-    /// Has packets with long headers be from this ID.
+    /// Replaces our Source Connection ID in long headers.
     #[cfg(test)]
     pub(super) fn pretend_scid(&mut self, scid: ConnectionId) {
         self.scid = scid;
     }
 
-    /// The stateless reset token of our ID on long headers.
+    /// Returns the stateless reset token of our Source Connection ID in long headers.
     #[cfg(test)]
     pub(super) fn own_token(&self) -> ResetToken {
         self.source.token(self.scid)
     }
 
-    /// Bytes of each of ours.
+    /// Returns the length of each of our IDs in bytes.
     pub(super) fn id_len(&self) -> usize {
         self.scid.len()
     }
 
-    /// Destination Connection ID of the client's first packet.
+    /// Returns the Destination Connection ID of the client's first packet.
     pub(super) fn original_dcid(&self) -> ConnectionId {
         self.original_dcid
     }
 
-    /// An authentic packet with a long header came, from this ID. The first names the peer's
-    /// (RFC 9000 s.7.2).
+    /// Records the Source Connection ID of an authentic packet with a long header. The first one
+    /// determines the peer's ID (RFC 9000 s.7.2).
     pub(super) fn on_peer_packet(&mut self, scid: ConnectionId) {
         if self.peer_scid.is_none() {
             self.peer_scid = Some(scid);
@@ -101,26 +103,27 @@ impl ConnectionIds {
         }
     }
 
-    /// False if the Source Connection ID of a packet is another than that of the peer's first
-    /// packet. Such a packet is discarded (RFC 9000 s.7.2).
+    /// Returns false if the Source Connection ID of a packet differs from that of the peer's first
+    /// packet. The packet must then be discarded (RFC 9000 s.7.2).
     pub(super) fn is_of_peer(&self, scid: ConnectionId) -> bool {
         self.peer_scid.is_none_or(|known| known == scid)
     }
 
-    /// A client begins again: its first packet goes to another ID, and what it knows of the server is void.
+    /// Restarts a client's connection: selects a new ID for its first packet and discards what it
+    /// has learned about the server.
     pub(super) fn begin_again(&mut self, rng: &mut dyn RngCore) {
         self.original_dcid = random_id(rng);
         self.remote = RemoteIds::new(self.original_dcid, ACTIVE_IDS.into());
         self.peer_scid = None;
     }
 
-    /// Has ours replaced with the next [`ConnectionIds::issue`], or the one by which the peer owes no more than one set
-    /// of those that were replaced before.
+    /// Requests that our IDs be replaced. The first [`ConnectionIds::issue`] at which the peer owes
+    /// retirements of at most one earlier set replaces them.
     pub(super) fn replace(&mut self) {
         self.replace = true;
     }
 
-    /// Gives the peer as many as it keeps, on each path ID.
+    /// Issues as many IDs as the peer permits, for each path ID.
     pub(super) fn issue(&mut self, rng: &mut dyn RngCore) {
         if std::mem::take(&mut self.replace) {
             self.replace = !self.local.retire_all();
@@ -140,19 +143,19 @@ impl ConnectionIds {
         }
     }
 
-    /// True if the peer is to be told of any, ours or its own.
+    /// Returns true if a frame about connection IDs, ours or the peer's, must be sent.
     pub(super) fn has_news(&self) -> bool {
         self.local.has_news()
             || self.remote.has_news()
             || self.others.iter().any(|other| other.local.has_news() || other.remote.has_news())
     }
 
-    /// A server's handshake is complete.
+    /// Records that a server's handshake is complete.
     pub(super) fn complete(&mut self) {
         self.completed = true;
     }
 
-    /// Changes that an endpoint has to know, one at a time.
+    /// Returns the next change that the endpoint must learn.
     pub(super) fn poll_change(&mut self) -> Option<EndpointEvent> {
         if std::mem::take(&mut self.completed) {
             return Some(EndpointEvent::HandshakeComplete);
@@ -166,7 +169,7 @@ impl ConnectionIds {
         })
     }
 
-    /// Another path ID may be used. The peer is given none of ours for it yet.
+    /// Permits another path ID. No IDs are issued for it yet.
     pub(super) fn add_path(&mut self, id: PathId) {
         if id != PathId::ZERO && self.local_of(id).is_none() {
             let (local, remote) = (LocalIds::none(), RemoteIds::none(ACTIVE_IDS.into()));
@@ -174,7 +177,8 @@ impl ConnectionIds {
         }
     }
 
-    /// A path ID is not used any more, by either end: none of its IDs names the connection.
+    /// Removes a path ID that neither end uses any longer. Its IDs no longer identify the
+    /// connection.
     pub(super) fn remove_path(&mut self, id: PathId) {
         if id == PathId::ZERO {
             self.local.retire_for_good();
@@ -184,13 +188,13 @@ impl ConnectionIds {
         let mut gone = self.others.remove(at);
         gone.local.retire_for_good();
         gone.remote.forget_all();
-        // What the endpoint has not been told yet it has to be.
+        // Changes not yet reported must still reach the endpoint.
         while let Some(change) = gone.local.poll_change().or_else(|| gone.remote.poll_change()) {
             note(&mut self.left, change);
         }
     }
 
-    /// Ours for a path ID; none: it may not be used.
+    /// Returns our IDs for a path ID, or `None` if the path ID is not permitted.
     pub(super) fn local_of(&self, id: PathId) -> Option<&LocalIds> {
         if id == PathId::ZERO {
             return Some(&self.local);
@@ -198,7 +202,7 @@ impl ConnectionIds {
         self.others.iter().find(|other| other.id == id).map(|other| &other.local)
     }
 
-    /// As [`ConnectionIds::local_of`], to be changed.
+    /// Mutable variant of [`ConnectionIds::local_of`].
     pub(super) fn local_of_mut(&mut self, id: PathId) -> Option<&mut LocalIds> {
         if id == PathId::ZERO {
             return Some(&mut self.local);
@@ -206,7 +210,7 @@ impl ConnectionIds {
         self.others.iter_mut().find(|other| other.id == id).map(|other| &mut other.local)
     }
 
-    /// The peer's for a path ID; none: it may not be used.
+    /// Returns the peer's IDs for a path ID, or `None` if the path ID is not permitted.
     pub(super) fn remote_of(&self, id: PathId) -> Option<&RemoteIds> {
         if id == PathId::ZERO {
             return Some(&self.remote);
@@ -214,7 +218,7 @@ impl ConnectionIds {
         self.others.iter().find(|other| other.id == id).map(|other| &other.remote)
     }
 
-    /// As [`ConnectionIds::remote_of`], to be changed.
+    /// Mutable variant of [`ConnectionIds::remote_of`].
     pub(super) fn remote_of_mut(&mut self, id: PathId) -> Option<&mut RemoteIds> {
         if id == PathId::ZERO {
             return Some(&mut self.remote);
@@ -222,7 +226,7 @@ impl ConnectionIds {
         self.others.iter_mut().find(|other| other.id == id).map(|other| &mut other.remote)
     }
 
-    /// Path ID for which we gave out an ID; none: it is none of ours.
+    /// Returns the path ID for which we issued an ID, or `None` if the ID is not ours.
     pub(super) fn path_of(&self, id: ConnectionId) -> Option<PathId> {
         if self.local.contains(id) {
             return Some(PathId::ZERO);
@@ -230,7 +234,7 @@ impl ConnectionIds {
         self.others.iter().find(|other| other.local.contains(id)).map(|other| other.id)
     }
 
-    /// As [`ConnectionIds::path_of`], of an ID as it stands in a packet.
+    /// Variant of [`ConnectionIds::path_of`] for the bytes of an ID in a packet.
     #[inline]
     pub(super) fn path_of_bytes(&self, id: &[u8]) -> Option<PathId> {
         if self.local.contains_bytes(id) {
@@ -239,37 +243,38 @@ impl ConnectionIds {
         self.others.iter().find(|other| other.local.contains_bytes(id)).map(|other| other.id)
     }
 
-    /// A packet to this ID of ours proved to be the peer's.
+    /// Records that an authentic packet of the peer was sent to this ID of ours.
     pub(super) fn set_used(&mut self, id: ConnectionId) {
         self.local.set_used(id);
         self.others.iter_mut().for_each(|other| other.local.set_used(id));
     }
 
-    /// Returns true if this is one of ours that the peer has not used yet.
+    /// Returns true if this is an ID of ours that the peer has not used yet.
     pub(super) fn is_unused(&self, id: ConnectionId) -> bool {
         self.local.is_unused(id) || self.others.iter().any(|other| other.local.is_unused(id))
     }
 
-    /// True if the peer has given out an ID for another path ID than this.
+    /// Returns true if the peer has issued this ID for another path ID than `path`.
     pub(super) fn is_of_another(&self, id: ConnectionId, path: PathId) -> bool {
         path != PathId::ZERO && self.remote.has_id(id)
             || self.others.iter().any(|other| other.id != path && other.remote.has_id(id))
     }
 
-    /// True if `token` is the stateless reset token of an ID in use, on whatever path (RFC 9000 s.10.3.1).
+    /// Returns true if `token` is the stateless reset token of an ID in use, on any path (RFC 9000
+    /// s.10.3.1).
     pub(super) fn is_reset(&self, token: ResetToken) -> bool {
-        // None is left out, so that it takes the same time for every token.
+        // The search does not stop early, so that it takes the same time for every token.
         let others = self.others.iter();
         others
             .fold(self.remote.is_reset(token), |found, other| found | other.remote.is_reset(token))
     }
 
-    /// All that name the connection.
+    /// Returns all of our IDs that identify the connection.
     pub(super) fn all_local(&self) -> impl Iterator<Item = ConnectionId> + '_ {
         self.local.iter().chain(self.others.iter().flat_map(|other| other.local.iter()))
     }
 
-    /// Gives back memory that nothing is in.
+    /// Frees unused memory.
     pub(super) fn shrink(&mut self, now: Timestamp) {
         let others = self.others.iter_mut().map(|other| (&mut other.local, &mut other.remote));
         for (local, remote) in std::iter::once((&mut self.local, &mut self.remote)).chain(others) {
@@ -281,7 +286,7 @@ impl ConnectionIds {
         }
     }
 
-    /// Bytes kept of them.
+    /// Returns the memory in use, in bytes.
     pub(super) fn memory(&self) -> usize {
         let others = self.others.iter().map(|other| other.local.memory() + other.remote.memory());
         self.remote.memory() + self.local.memory() + others.sum::<usize>()
@@ -334,7 +339,7 @@ mod tests {
         let mut ids = ids(&mut rng);
         while ids.poll_change().is_some() {}
         ids.issue(&mut rng);
-        assert!(!ids.has_news(), "the peer has not said how many");
+        assert!(!ids.has_news(), "the peer's limit is unknown");
         ids.local.set_limit(4, 3);
         ids.issue(&mut rng);
         assert!(ids.has_news());
@@ -349,7 +354,7 @@ mod tests {
         let one = PathId::new(1);
         ids.add_path(one);
         ids.issue(&mut rng);
-        assert_eq!(ids.local_of(one).unwrap().iter().count(), 0, "not before it is allowed");
+        assert_eq!(ids.local_of(one).unwrap().iter().count(), 0, "no IDs before the limit");
         ids.local_of_mut(one).unwrap().set_limit(2, 2);
         ids.issue(&mut rng);
         let given: Vec<ConnectionId> = ids.local_of(one).unwrap().iter().collect();
@@ -363,12 +368,12 @@ mod tests {
         remote.on_new(new(5), 0).unwrap();
         assert!(ids.is_of_another(id(5), PathId::ZERO) && !ids.is_of_another(id(5), one));
         assert!(ids.is_of_another(id(2), one) && !ids.is_of_another(id(2), PathId::ZERO));
-        assert!(!ids.is_reset(ResetToken([7; 16])), "nothing was sent to it");
+        assert!(!ids.is_reset(ResetToken([7; 16])), "we have not sent to this ID");
         assert_eq!(ids.remote_of_mut(one).unwrap().take_into_use(0), Some(id(5)));
         assert!(ids.is_reset(ResetToken([7; 16])) && !ids.is_reset(ResetToken([8; 16])));
-        // Abandoned, then gone: the endpoint hears of each.
+        // The path is abandoned and then removed. The endpoint learns of both.
         ids.remote_of_mut(one).unwrap().forget_all();
-        assert!(!ids.is_reset(ResetToken([7; 16])), "a reset of an abandoned path is none");
+        assert!(!ids.is_reset(ResetToken([7; 16])), "the token of an abandoned path is invalid");
         ids.remove_path(one);
         let changes: Vec<EndpointEvent> = std::iter::from_fn(|| ids.poll_change()).collect();
         assert_eq!(changes.len(), 6, "two issued, two retired, a token learned and forgotten");

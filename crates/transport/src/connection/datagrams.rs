@@ -12,28 +12,29 @@ use super::{Connection, Event};
 use crate::lazy::{LazyBox, StaticDefault};
 use crate::operation::Operation;
 
-/// Memory in bytes that a waiting datagram costs beside its data, so that empty ones are bounded, too.
+/// Overhead of a waiting datagram in bytes. It bounds the number of empty datagrams.
 const OVERHEAD: usize = size_of::<Bytes>();
 
-/// A DATAGRAM frame of any size that fits into a packet is taken (RFC 9221 s.3).
+/// Our limit on the size of a DATAGRAM frame. It permits any frame that fits into a packet (RFC
+/// 9221 s.3).
 const MAX_FRAME: usize = 65_535;
 
-/// Bytes of a short header with the longest packet number, without the connection ID, and of the tag.
+/// Size in bytes of a short header with the longest packet number and of the AEAD tag, without the
+/// connection ID.
 const PACKET_OVERHEAD: usize = 1 + 4 + 16;
 
 /// Reason for which a datagram cannot be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DatagramError {
-    /// The peer takes none, or its transport parameters have not come yet.
+    /// The peer does not accept datagrams, or its transport parameters have not arrived yet.
     Unsupported,
-    /// It is larger than so many bytes, which is what fits into a packet now
-    /// ([`Connection::max_datagram_size`]). It may have fitted before: paths change.
+    /// The datagram exceeds the given size in bytes, the maximum for a packet on the current path
+    /// ([`Connection::max_datagram_size`]). The maximum changes with the path.
     TooLarge(usize),
-    /// So much is waiting for the network already; [`Event::DatagramsWritable`] will say when there is
-    /// room.
+    /// The send buffer is full. [`Event::DatagramsWritable`] reports when there is room.
     Full,
-    /// The connection is over.
+    /// The connection is closed.
     Closed,
 }
 
@@ -52,11 +53,11 @@ impl std::fmt::Display for DatagramError {
 
 impl std::error::Error for DatagramError {}
 
-/// Datagrams that wait, bounded in bytes.
+/// A queue of waiting datagrams, bounded in bytes.
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Bytes>,
-    /// With [`OVERHEAD`].
+    /// Size of the datagrams, including [`OVERHEAD`] for each.
     bytes: usize,
 }
 
@@ -77,56 +78,58 @@ impl Queue {
     }
 }
 
-/// Those of a connection.
+/// Datagrams of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Datagrams {
-    /// At most the configured `datagram_receive_buffer`.
+    /// Received datagrams, up to `datagram_receive_buffer` bytes.
     incoming: LazyBox<Queue>,
-    /// At most `datagram_send_buffer`.
+    /// Datagrams to send, up to `datagram_send_buffer` bytes.
     outgoing: LazyBox<Queue>,
-    /// The application knows that there is something to read.
+    /// True if the application was notified that a datagram is readable.
     told: bool,
-    /// It was told that there is no room, and wants to hear when there is.
+    /// True if a datagram was rejected because the buffer was full. The application is notified
+    /// when there is room.
     wants_room: bool,
-    /// The first did not fit behind what came before it in the packet: it goes first in the next.
+    /// True if the first datagram did not fit into the rest of a packet. It precedes all other
+    /// frames in the next packet.
     first: bool,
-    /// The application has sent one, or would have if it had fitted.
+    /// True if the application has tried to send a datagram.
     used: bool,
 }
 
 impl Datagrams {
-    /// `max_datagram_frame_size` for a receive buffer of so many bytes.
+    /// Returns the `max_datagram_frame_size` to declare for a receive buffer of `buffer` bytes.
     pub(super) fn frame_limit(buffer: usize) -> u64 {
         buffer.min(MAX_FRAME) as u64
     }
 
-    /// True if a datagram waits to be sent.
+    /// Returns true if a datagram waits to be sent.
     pub(super) fn wants_to_send(&self) -> bool {
         !self.outgoing.waiting.is_empty()
     }
 
-    /// True if the application sends datagrams: larger ones may be of use to it.
+    /// Returns true if the application sends datagrams. It may then benefit from a larger MTU.
     pub(super) fn are_used(&self) -> bool {
         self.used
     }
 
-    /// True if a waiting datagram is to be sent before all other frames.
+    /// Returns true if a waiting datagram must precede all other frames.
     pub(super) fn goes_first(&self) -> bool {
         self.first
     }
 
-    /// Bytes kept of what the peer sent.
+    /// Returns the size of the received datagrams in bytes, with overhead.
     pub(super) fn memory(&self) -> usize {
         self.incoming.bytes
     }
 }
 
 impl Connection {
-    /// Sends a datagram: once, in one packet, when congestion control allows. Lost ones are counted
-    /// ([`super::Stats::datagram_frames_lost`]) and not sent again.
+    /// Queues a datagram. It is sent once, in one packet, when congestion control permits. A lost
+    /// datagram is not sent again, but counted in [`super::Stats::datagram_frames_lost`].
     ///
     /// # Errors
-    /// [`DatagramError`]; it is not sent then.
+    /// Returns a [`DatagramError`] if the datagram cannot be queued.
     pub fn send_datagram(&mut self, data: impl Into<Bytes>) -> Result<(), DatagramError> {
         if self.closing.is_closed() {
             return Err(DatagramError::Closed);
@@ -138,7 +141,7 @@ impl Connection {
             return Err(DatagramError::TooLarge(most));
         }
         let outgoing = &mut *self.datagrams.outgoing;
-        // One may always wait, however small the buffer.
+        // At least one datagram may wait, however small the buffer is.
         if !outgoing.waiting.is_empty()
             && outgoing.bytes + data.len() + OVERHEAD > self.config.datagram_send_buffer
         {
@@ -165,27 +168,28 @@ impl Connection {
         };
         let mut packet = room(self.path());
         if self.multipath.is_some() {
-            // Whichever path it will go on.
+            // The datagram may be sent on any of these paths.
             let may = |path: &&Path| path.is_current() && path.is_validated() && path.may_send();
             packet = self.paths.iter().filter(may).map(room).fold(packet, usize::min);
         }
         let frame = usize::try_from(limit).unwrap_or(usize::MAX).min(packet);
-        // The type and the longest length there can be; without the length a frame is one byte.
+        // The overhead is the type and the longest possible length field. A frame without a length
+        // has one byte of overhead.
         Some(frame.saturating_sub(1 + 2))
     }
 
-    /// The oldest datagram that came and was not read.
+    /// Returns the oldest unread datagram, or `None` if all were read.
     pub fn read_datagram(&mut self) -> Option<Bytes> {
         let data = self.datagrams.incoming.get_mut_if_allocated().and_then(Queue::pop);
         self.datagrams.told &= data.is_some();
         data
     }
 
-    /// A DATAGRAM frame came. False: it breaks a limit of ours.
+    /// Processes a DATAGRAM frame. Returns false if it exceeds our limit.
     pub(super) fn on_datagram_frame(&mut self, frame: &DatagramFrame<'_>) -> bool {
         let buffer = self.config.datagram_receive_buffer;
         let size = Frame::Datagram(*frame).encoded_len() as u64;
-        // RFC 9221 s.3; zero: not offered.
+        // RFC 9221 s.3. A limit of zero means that datagrams are not supported.
         if size > Datagrams::frame_limit(buffer) {
             return false;
         }
@@ -196,7 +200,7 @@ impl Connection {
         }
         let incoming = &mut *self.datagrams.incoming;
         incoming.push(Bytes::copy_from_slice(frame.data));
-        // Newer ones are worth more to those who want datagrams.
+        // Newer datagrams are worth more, so the oldest are dropped.
         while incoming.bytes > buffer && incoming.pop().is_some() {
             self.stats.datagram_frames_dropped += 1;
         }
@@ -207,7 +211,7 @@ impl Connection {
         true
     }
 
-    /// Writes as many as fit.
+    /// Writes as many datagrams as fit.
     pub(super) fn write_datagrams(
         &mut self,
         id: SpaceId,
@@ -221,11 +225,13 @@ impl Connection {
                 self.stats.datagram_frames_sent += 1;
                 frames.push(SentFrame::Datagram);
             } else if writer.position() > 0 || self.spaces.probes(id) > 0 {
-                // Probes are smaller than other packets.
+                // The datagram may fit into the next packet: this one has other frames, or is a
+                // small probe.
                 self.datagrams.first = true;
                 break;
             } else {
-                // It has a packet for itself and does not fit: the path takes less than it did.
+                // The datagram does not fit into a packet of its own, because the path's MTU has
+                // fallen.
                 self.stats.datagram_frames_lost += 1;
             }
             self.datagrams.outgoing.pop();

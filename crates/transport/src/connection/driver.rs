@@ -15,7 +15,7 @@
 //!    [`Driver::hold_back`].
 //! 3. [`Connection::poll_transmit`] and [`Driver::poll_transmit_more`], as often as there is
 //!    something to send.
-//! 4. [`Driver::count_in`] again, and then [`Driver::end_turn`]. If [`Driver::is_held_back`] returns
+//! 4. [`Driver::count_in`] again, then [`Driver::end_turn`]. If [`Driver::is_held_back`] returns
 //!    true, the connection waits for its next turn.
 
 use super::held::Held;

@@ -1,4 +1,5 @@
-//! 0-RTT (RFC 9000 s.7.4.1, RFC 9001 s.4.6): sent with what an earlier connection left behind.
+//! 0-RTT (RFC 9000 s.7.4.1, RFC 9001 s.4.6): early data, sent with keys and limits of an earlier
+//! connection.
 
 use equic_wire::Side;
 use equic_wire::params::{RawParameters, TransportParameters};
@@ -17,44 +18,45 @@ enum Answer {
     /// Early data is not in use.
     #[default]
     None,
-    /// A client may send early data, and does not know whether it is accepted.
+    /// A client may send early data, and does not know yet whether the server accepts it.
     Open,
     Accepted,
     Rejected,
 }
 
-/// Early data of a connection: whether there is any, and what it relies on. Its keys are with the others.
+/// State of early data on a connection, and the limits that it relies on. Its keys are in
+/// `PacketKeys`.
 #[derive(Default)]
 pub(super) struct Early {
     answer: Answer,
-    /// Limits that the server granted when the session was made, which early data must keep to.
+    /// Limits that the server granted in the resumed session. Early data must stay within them.
     remembered: Option<Box<PeerLimits>>,
-    /// Time at which a server discards the keys of early data: some time after the first 1-RTT packet.
+    /// Time at which a server discards the 0-RTT keys: some time after the first 1-RTT packet.
     expires: Option<Timestamp>,
 }
 
 impl Early {
-    /// A client sends early data under the limits of the session that it resumes.
+    /// Creates the state of a client that sends early data under the limits of the resumed session.
     fn offered(remembered: PeerLimits) -> Early {
         Early { answer: Answer::Open, remembered: Some(Box::new(remembered)), expires: None }
     }
 
-    /// True if a server has not looked yet whether it takes early data.
+    /// Returns true if a server has not decided yet whether it accepts early data.
     fn is_undecided(&self) -> bool {
         self.answer == Answer::None
     }
 
-    /// True if a client waits for the server's answer.
+    /// Returns true if a client waits for the server's answer.
     fn is_open(&self) -> bool {
         self.answer == Answer::Open
     }
 
-    /// The server, this end or the peer, takes early data or not.
+    /// Records whether the server, at this end or the peer's, accepts early data.
     fn decide(&mut self, accepted: bool) {
         self.answer = if accepted { Answer::Accepted } else { Answer::Rejected };
     }
 
-    /// True if what is sent or read now may be repeated by an attacker.
+    /// Returns true if an attacker may replay what is sent or read now.
     fn is_used(&self, complete: bool) -> bool {
         match self.answer {
             Answer::Open => true,
@@ -63,13 +65,15 @@ impl Early {
         }
     }
 
-    /// True if a server that took early data keeps at least the limits it promised before (RFC 9000 s.7.4.1).
+    /// Returns true if the server's new limits are no lower than those it granted before, or it did
+    /// not accept early data (RFC 9000 s.7.4.1).
     fn is_kept_by(&self, new: &PeerLimits) -> bool {
         let old = self.remembered.as_deref().filter(|_| self.answer == Answer::Accepted);
         old.is_none_or(|old| covers(new, old))
     }
 
-    /// Tells if a 0-RTT packet can be opened; `keys`: they are there.
+    /// Returns whether a 0-RTT packet can be opened. `keys` is true if the 0-RTT keys are
+    /// available.
     fn readiness(&self, side: Side, keys: bool) -> Readiness {
         match (side, self.answer) {
             (Side::Server, Answer::None) => Readiness::TooEarly,
@@ -78,12 +82,13 @@ impl Early {
         }
     }
 
-    /// The first 1-RTT packet has come: the keys of early data are good for stragglers until then.
+    /// Sets the time at which the 0-RTT keys expire, after the first 1-RTT packet. Until then,
+    /// reordered 0-RTT packets can be opened.
     fn keep_keys(&mut self, until: Timestamp) {
         self.expires.get_or_insert(until);
     }
 
-    /// Time at which the 0-RTT keys are discarded.
+    /// Returns the time at which the 0-RTT keys are discarded.
     #[cfg(test)]
     pub(super) fn keys_until(&self) -> Option<Timestamp> {
         self.expires
@@ -105,7 +110,8 @@ pub(super) fn limits(parameters: &TransportParameters<'_>) -> PeerLimits {
     }
 }
 
-/// Those of our parameters that a client relies on in 0-RTT: all that are no connection's own.
+/// Returns those of our transport parameters that clients rely on in 0-RTT: all that do not belong
+/// to a single connection.
 pub(super) fn promised(declared: &[u8]) -> Vec<u8> {
     use equic_wire::params::ParameterId as Id;
     const OWN: [Id; 7] = [
@@ -118,10 +124,11 @@ pub(super) fn promised(declared: &[u8]) -> Vec<u8> {
         // RFC 10069 s.2.1.
         Id::INITIAL_MAX_PATH_ID,
     ];
-    // Each has two numbers of eight bytes, where it was declared with two bytes at least.
+    // The two fields for ID and length take eight bytes each. In `declared`, they take at least two
+    // bytes together.
     let mut bytes = Vec::with_capacity(declared.len() * 4);
     for parameter in RawParameters::new(declared).flatten() {
-        // Those without meaning are of chance (RFC 9000 s.18.1).
+        // Reserved parameters have random values (RFC 9000 s.18.1).
         if !OWN.contains(&parameter.id) && parameter.id.name().is_some() {
             bytes.extend_from_slice(&parameter.id.0.get().to_be_bytes());
             bytes.extend_from_slice(&(parameter.value.len() as u64).to_be_bytes());
@@ -131,7 +138,7 @@ pub(super) fn promised(declared: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// True if no limit in `new` is lower than in `old`.
+/// Returns true if no limit in `new` is lower than in `old`.
 fn covers(new: &PeerLimits, old: &PeerLimits) -> bool {
     new.max_data >= old.max_data
         && new.max_stream_data_bidi_local >= old.max_stream_data_bidi_local
@@ -142,15 +149,18 @@ fn covers(new: &PeerLimits, old: &PeerLimits) -> bool {
 }
 
 impl Connection {
-    /// True if the connection is in early data (0-RTT), which an attacker may repeat (RFC 9001 s.9.2).
+    /// Returns true if the connection is in early data (0-RTT), which an attacker can replay (RFC
+    /// 9001 s.9.2).
     ///
-    /// A client: what is sent now may go out before the handshake is complete; it must do no harm if
-    /// it is carried out more than once. A server: what is read now may be such a repetition.
+    /// On a client, data sent now may leave before the handshake is complete. The server may
+    /// process it more than once, so this must do no harm. On a server, data read now may be a
+    /// replay.
     pub fn is_early(&self) -> bool {
         self.early.is_used(self.handshake.is_complete())
     }
 
-    /// A client has begun TLS: perhaps with a session that lets it send.
+    /// Begins early data on a client after TLS has started, if TLS resumes a session that permits
+    /// it.
     pub(super) fn begin_early(&mut self) {
         let Some(keys) = self.handshake.tls().zero_rtt_keys() else { return };
         let remembered = self.handshake.tls().transport_parameters().map(<[u8]>::to_vec);
@@ -167,12 +177,12 @@ impl Connection {
         self.early = Early::offered(limits);
     }
 
-    /// A client may send early data.
+    /// Returns true if a client may send early data.
     pub(super) fn may_send_early(&self) -> bool {
         self.side == Side::Client && !self.keys.has(SpaceId::DATA) && self.keys.has_early()
     }
 
-    /// TLS has got on: whether early data is taken may be known by now.
+    /// Checks after progress of TLS whether the server's decision on early data is known.
     pub(super) fn look_for_early(&mut self, now: Timestamp) {
         match self.side {
             Side::Server
@@ -188,7 +198,7 @@ impl Connection {
                 }
             }
             Side::Client if self.early.is_open() && self.keys.has(SpaceId::DATA) => {
-                // RFC 9001 s.4.9.3: 1-RTT keys from now on.
+                // RFC 9001 s.4.9.3: only 1-RTT keys are used from now on.
                 self.keys.set_early(None);
                 if self.handshake.tls().is_early_data_accepted() {
                     self.early.decide(true);
@@ -207,7 +217,8 @@ impl Connection {
         self.events.push_back(event);
     }
 
-    /// RFC 9001 s.4.6.2: all that was assumed may be wrong, so every stream begins anew.
+    /// Processes the rejection of early data. Everything that was assumed may be wrong, so all
+    /// streams are reset to their initial state (RFC 9001 s.4.6.2).
     pub(super) fn reject_early(&mut self, _now: Timestamp) {
         if !self.early.is_open() {
             return;
@@ -236,8 +247,8 @@ impl Connection {
         self.early_answered(false);
     }
 
-    /// True if the server, having accepted early data, keeps at least the limits it promised before
-    /// (RFC 9000 s.7.4.1).
+    /// Returns true if the server did not lower its limits after it accepted early data (RFC 9000
+    /// s.7.4.1). Closes the connection otherwise.
     pub(super) fn check_promises(&mut self, now: Timestamp, new: &PeerLimits) -> bool {
         let kept = self.early.is_kept_by(new);
         if !kept {
@@ -246,12 +257,12 @@ impl Connection {
         kept
     }
 
-    /// Tells if a 0-RTT packet can be opened now, later or never.
+    /// Returns whether a 0-RTT packet can be opened now, later or never.
     pub(super) fn early_readiness(&self) -> Readiness {
         self.early.readiness(self.side, self.keys.has_early())
     }
 
-    /// RFC 9001 s.4.9.3: a server keeps its keys for stragglers, three probe timeouts long.
+    /// RFC 9001 s.4.9.3: a server keeps its 0-RTT keys for three PTOs, for reordered packets.
     pub(super) fn on_one_rtt_packet(&mut self, now: Timestamp) {
         if self.keys.has_early() {
             let until = now + self.longest_pto() * 3;
@@ -298,11 +309,11 @@ mod tests {
     #[test]
     fn early_data_limits_bind_a_server_that_accepts_it() {
         let mut early = Early::offered(promised(10));
-        assert!(early.is_kept_by(&promised(9)), "it has not answered");
+        assert!(early.is_kept_by(&promised(9)), "the server has not answered");
         early.decide(true);
         assert!(!early.is_kept_by(&promised(9)) && early.is_kept_by(&promised(10)));
         let less = PeerLimits { max_streams_uni: 4, ..promised(20) };
-        assert!(!early.is_kept_by(&less), "each of them counts");
+        assert!(!early.is_kept_by(&less), "each limit counts");
         early.decide(false);
         assert!(early.is_kept_by(&promised(9)));
     }
@@ -311,7 +322,7 @@ mod tests {
     fn early_data_packets_wait_for_keys_or_are_dropped() {
         let mut early = Early::default();
         assert_eq!(early.readiness(Side::Server, false), Readiness::TooEarly);
-        assert_eq!(early.readiness(Side::Client, true), Readiness::TooLate, "clients get none");
+        assert_eq!(early.readiness(Side::Client, true), Readiness::TooLate, "clients get no 0-RTT");
         early.decide(true);
         assert_eq!(early.readiness(Side::Server, true), Readiness::Ready);
         assert_eq!(early.readiness(Side::Server, false), Readiness::TooLate);

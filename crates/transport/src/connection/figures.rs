@@ -6,32 +6,33 @@ use std::time::Duration;
 use super::path::Path;
 use super::{Connection, Stats};
 
-/// Statistics of a path, such as a connection's active one.
+/// Statistics of a path, for example of the active path of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct PathStats {
-    /// The round-trip time as it is estimated now.
+    /// Smoothed round-trip time.
     pub rtt: Duration,
-    /// The least round-trip time that was seen; zero: none was seen yet.
+    /// Minimum round-trip time. Zero before the first sample.
     pub min_rtt: Duration,
     /// Mean deviation of the round-trip time.
     pub rtt_variation: Duration,
-    /// The congestion window in bytes.
+    /// Congestion window in bytes.
     pub congestion_window: u64,
-    /// The slow start threshold in bytes; none: slow start was not left yet, or the algorithm has none.
+    /// Slow start threshold in bytes. `None` if slow start has not ended yet, or if the algorithm
+    /// has no threshold.
     pub slow_start_threshold: Option<u64>,
-    /// Bytes sent that are neither acknowledged nor lost.
+    /// Bytes in flight: sent, and neither acknowledged nor declared lost.
     pub bytes_in_flight: u64,
-    /// Rate at which the congestion controller lets packets leave, in bytes per second.
+    /// Pacing rate of the congestion controller in bytes per second.
     pub pacing_rate: u64,
-    /// The largest UDP payload that the path is known to take, in bytes.
+    /// Largest UDP payload that the path is known to support, in bytes.
     pub current_mtu: u16,
-    /// Probe timeouts in a row without an answer.
+    /// Number of consecutive probe timeouts.
     pub probe_timeouts: u32,
 }
 
 impl PathStats {
-    /// Figures of a path at this moment.
+    /// Returns the present statistics of a path.
     pub(super) fn of(path: &Path) -> PathStats {
         PathStats {
             rtt: path.rtt().smoothed(),
@@ -47,10 +48,10 @@ impl PathStats {
     }
 }
 
-/// Names what is counted once, for what is counted and for what is told.
+/// Declares each counter once, for the internal counters and for the public [`Stats`].
 macro_rules! counters {
     ($($name:ident)+) => {
-        /// What is counted of a connection; what each is, [`Stats`] says.
+        /// Counters of a connection. [`Stats`] describes each of them.
         #[derive(Debug, Clone, Copy, Default)]
         pub(super) struct Counters {
             $(pub $name: u64,)+
@@ -92,12 +93,12 @@ counters! {
 }
 
 impl Connection {
-    /// Counters, and what is known of the active path.
+    /// Returns the counters of the connection and the statistics of its active path.
     pub fn stats(&self) -> Stats {
         self.stats.with(PathStats::of(self.path()))
     }
 
-    /// Our address on the active path, if it is known.
+    /// Returns our address on the active path, or `None` if it is unknown.
     pub fn local_ip(&self) -> Option<IpAddr> {
         self.path().local()
     }

@@ -24,10 +24,11 @@ impl Connection {
         let &RxPacket { space, path, .. } = packet;
         let dcid = || ConnectionId::cut(packet.dcid);
         let mut outcome = Ok(());
-        // Every frame is named: one that is new has the compiler ask what is to be done with it.
+        // The match has no wildcard, so the compiler rejects a new type of frame that is not
+        // handled here.
         match frame {
             Frame::Padding(_) | Frame::Ping => {}
-            // RFC 10069 s.2.3: whatever path it comes on, it is of packets of path 0.
+            // RFC 10069 s.2.3: on every path, an ACK frame acknowledges packets of path 0.
             Frame::Ack(ack) if space.is_data() => self.process_ack(now, SpaceId::DATA, ack),
             Frame::Ack(ack) => self.process_ack(now, space, ack),
             Frame::Crypto(crypto) => {
@@ -51,8 +52,8 @@ impl Connection {
             | Frame::PathsBlocked(_)
             | Frame::PathCidsBlocked(_)
             | Frame::Unknown(_) => {
-                // Where multipath was not agreed on its frames are of types that nobody knows (RFC 10069 s.2, RFC 9000
-                // s.12.4).
+                // Without negotiated multipath, its frames are of unknown type (RFC 10069 s.2, RFC
+                // 9000 s.12.4).
                 if !self.on_path_frame(now, dcid(), frame) {
                     let (frame_type, kind) = (frame.frame_type(), FrameErrorKind::UnknownType);
                     let error = WireError { frame_type, kind };
@@ -75,7 +76,7 @@ impl Connection {
             | Frame::MaxStreamData(_)
             | Frame::MaxStreams(..)
             | Frame::StreamDataBlocked(_) => outcome = self.on_stream_frame(frame),
-            // More is granted when there is room, whether the peer asks for it or not.
+            // Credit is granted when there is room, whether the peer asks for it or not.
             Frame::DataBlocked(_) => self.stats.peer_flow_blocked += 1,
             Frame::StreamsBlocked(..) => {}
         }
@@ -89,14 +90,14 @@ impl Connection {
         }
     }
 
-    /// Takes in a STREAM frame.
+    /// Processes a STREAM frame.
     #[inline]
     pub(super) fn take_stream(&mut self, stream: &Stream<'_>) -> Result<(), FrameError> {
         let (id, offset) = (stream.stream_id(), stream.offset().get());
         self.streams.on_stream(id, offset, stream.data(), stream.fin())
     }
 
-    /// Takes in a frame of streams; any other does nothing here.
+    /// Processes a frame about streams. Ignores all other frames.
     #[inline]
     fn on_stream_frame(&mut self, frame: &Frame<'_>) -> Result<(), FrameError> {
         match frame {
@@ -126,9 +127,9 @@ impl Connection {
     }
 
     /// Processes the payload of a 1-RTT packet that a hook has recovered, if the packet has not
-    /// arrived. Takes STREAM and DATAGRAM frames, up to the first frame of another type. The sender
-    /// must send all others again, because it considers the packet lost. A hook must not supply
-    /// acknowledgements, keys, connection IDs, paths or the end of the connection.
+    /// arrived. Accepts STREAM and DATAGRAM frames, up to the first frame of another type. The
+    /// sender must send all others again, because it considers the packet lost. A hook must not
+    /// supply acknowledgements, keys, connection IDs, paths or the end of the connection.
     ///
     /// # Errors
     /// Returns an error if the peer cannot have sent the content. The frames before it have been
@@ -155,7 +156,8 @@ impl Connection {
                 }
                 frame => match self.on_stream_frame(&frame) {
                     Ok(()) => {}
-                    // As when it comes in a packet: the peer sends it again.
+                    // The frame is dropped as if its packet were lost. The peer sends the data
+                    // again.
                     Err(FrameError::TooFragmented) => break,
                     Err(FrameError::Close(violation)) => return Err(violation),
                 },
@@ -165,7 +167,7 @@ impl Connection {
         Ok(())
     }
 
-    /// RETIRE_CONNECTION_ID or PATH_RETIRE_CONNECTION_ID came.
+    /// Processes a RETIRE_CONNECTION_ID or PATH_RETIRE_CONNECTION_ID frame.
     pub(super) fn on_retire_connection_id(
         &mut self,
         now: Timestamp,
@@ -180,14 +182,14 @@ impl Connection {
         }
     }
 
-    /// NEW_CONNECTION_ID or PATH_NEW_CONNECTION_ID came.
+    /// Processes a NEW_CONNECTION_ID or PATH_NEW_CONNECTION_ID frame.
     pub(super) fn on_new_connection_id(
         &mut self,
         now: Timestamp,
         path: PathId,
         new: &NewConnectionId,
     ) {
-        // Those of an abandoned path would be given back at once.
+        // IDs of an abandoned path would have to be retired at once.
         if self.multipath.as_ref().is_some_and(|paths| !paths.is_alive(path)) {
             return;
         }
@@ -196,8 +198,8 @@ impl Connection {
         }
     }
 
-    /// True if the peer has validated our address, so that it is no longer held to three times what we
-    /// sent (RFC 9002 A.6).
+    /// Returns true if the peer has validated our address, so that its anti-amplification limit no
+    /// longer applies (RFC 9002 A.6).
     pub(super) fn peer_completed_validation(&self) -> bool {
         self.side == Side::Server
             || self.handshake.is_confirmed()

@@ -1,14 +1,15 @@
-//! The parts of a ClientHello that a server reads before TLS does (RFC 8446 s.4.1.2): the version to answer in
-//! has to be known when TLS begins, for its keys are made for it (RFC 9368 s.2.3).
+//! Parser for the parts of a ClientHello that a server needs before TLS starts (RFC 8446 s.4.1.2).
+//! The server must select the version first, because TLS derives its keys for that version (RFC
+//! 9368 s.2.3).
 
 use equic_wire::params::{TransportParameters, VersionInformation};
 use equic_wire::{Reader, Side, UnexpectedEnd};
 
-/// The handshake type of a ClientHello.
+/// Handshake type of a ClientHello.
 const CLIENT_HELLO: u8 = 1;
-/// RFC 9001 s.8.2.
+/// Extension type (RFC 9001 s.8.2).
 const QUIC_TRANSPORT_PARAMETERS: u16 = 0x39;
-/// RFC 8446 s.4.2.
+/// Extension type (RFC 8446 s.4.2).
 const EARLY_DATA: u16 = 42;
 
 /// The parts of a ClientHello that the transport needs.
@@ -18,7 +19,8 @@ pub(super) struct ClientHello<'a> {
     pub early_data: bool,
 }
 
-/// True if `bytes` are only the beginning of a ClientHello, too little for TLS to act on.
+/// Returns true if `bytes` is an incomplete ClientHello. Returns false for a ClientHello of more
+/// than `most` bytes and for other messages: TLS handles those.
 pub(super) fn is_partial(bytes: &[u8], most: usize) -> bool {
     match bytes {
         [CLIENT_HELLO, a, b, c, rest @ ..] => {
@@ -31,7 +33,7 @@ pub(super) fn is_partial(bytes: &[u8], most: usize) -> bool {
 }
 
 impl<'a> ClientHello<'a> {
-    /// None: it is damaged, which is for TLS to say.
+    /// Parses a ClientHello. Returns `None` if it is malformed; TLS then reports the error.
     pub(super) fn parse(bytes: &'a [u8]) -> Option<ClientHello<'a>> {
         let (&kind, body) = bytes.split_first()?;
         if kind != CLIENT_HELLO {
@@ -41,7 +43,7 @@ impl<'a> ClientHello<'a> {
     }
 
     fn read(reader: &mut Reader<'a>) -> Result<ClientHello<'a>, UnexpectedEnd> {
-        // Version and random.
+        // Skips the version and the random value.
         reader.bytes(2 + 32)?;
         let session = reader.u8()?;
         reader.bytes(session.into())?;
@@ -64,7 +66,7 @@ impl<'a> ClientHello<'a> {
         Ok(hello)
     }
 
-    /// The versions that the client speaks, if it says so.
+    /// Returns the client's version information, or `None` if it sent none.
     pub(super) fn versions(&self) -> Option<VersionInformation<'a>> {
         TransportParameters::parse(self.parameters?, Side::Client).ok()?.version_information
     }
@@ -98,8 +100,8 @@ mod tests {
             assert!(is_partial(&bytes[..len], 65_536), "{len}");
             assert_eq!(ClientHello::parse(&bytes[..len]), None, "{len}");
         }
-        assert!(!is_partial(&[2, 0, 0, 9], 65_536), "another message is for TLS");
-        assert!(!is_partial(&[1, 1, 0, 1], 65_536), "so is one that is too long to keep");
+        assert!(!is_partial(&[2, 0, 0, 9], 65_536), "TLS handles other messages");
+        assert!(!is_partial(&[1, 1, 0, 1], 65_536), "and a ClientHello that is too long");
     }
 
     #[test]

@@ -1,30 +1,31 @@
-//! The peer's identity and the connection's properties as TLS gives them, for the application.
+//! The peer's identity and properties of the connection, as TLS reports them to the application.
 
 use rustls::pki_types::CertificateDer;
 
 use super::Connection;
 
-/// Application protocol and server name, on which TLS agreed in the handshake.
+/// Application protocol and server name, as negotiated by TLS.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct HandshakeData {
-    /// The application protocol (ALPN); none: not yet, or none was asked for.
+    /// Application protocol (ALPN). `None` if it is not negotiated yet, or if the client offered
+    /// none.
     pub protocol: Option<Vec<u8>>,
-    /// The name of the server that the client asked for (SNI); none: not yet, it has not said, or this is
-    /// the client.
+    /// Server name that the client requested (SNI). `None` before the ClientHello was read, if the
+    /// client sent none, and always on a client.
     pub server_name: Option<String>,
 }
 
-/// Reason that no keying material was exported.
+/// Reason for which keying material cannot be exported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExportError {
     /// The handshake is not complete.
     NotConnected,
-    /// A server has let go of what it would be made of:
-    /// [`TransportConfig::keep_exporter`](super::TransportConfig::keep_exporter) is off.
+    /// The server has freed its TLS state, because
+    /// [`TransportConfig::keep_exporter`](super::TransportConfig::keep_exporter) is `false`.
     NotKept,
-    /// TLS refuses: nothing was asked for, or too much.
+    /// TLS refuses, because the output is empty or too long.
     Refused(String),
 }
 
@@ -43,7 +44,7 @@ impl std::fmt::Display for ExportError {
 impl std::error::Error for ExportError {}
 
 impl Connection {
-    /// Application protocol and server name, as far as the handshake has agreed on them.
+    /// Returns the application protocol and the server name, if TLS has negotiated them already.
     pub fn handshake_data(&self) -> HandshakeData {
         HandshakeData {
             protocol: self.handshake.tls().alpn().map(<[u8]>::to_vec),
@@ -51,17 +52,18 @@ impl Connection {
         }
     }
 
-    /// The certificates that the peer has shown, its own first; none: it has shown none, or the handshake is
-    /// not complete, so that they prove nothing yet.
+    /// Returns the peer's certificate chain, end-entity certificate first. Returns `None` if the
+    /// peer sent no certificate, or if the handshake is not complete and thus proves nothing.
     pub fn peer_identity(&self) -> Option<&[CertificateDer<'static>]> {
         self.handshake.tls().peer_certificates().filter(|_| self.is_connected())
     }
 
-    /// Fills `output` with a secret of this connection that both ends can make and nobody else
-    /// (RFC 5705, RFC 8446 s.7.5), the same for the same `label` and `context`.
+    /// Fills `output` with keying material that only the two ends of this connection can derive
+    /// (RFC 5705, RFC 8446 s.7.5). The same `label` and `context` give the same bytes at both ends.
     ///
     /// # Errors
-    /// [`ExportError`].
+    /// Returns an [`ExportError`] if the handshake is not complete, TLS state was freed, or TLS
+    /// refuses.
     pub fn export_keying_material(
         &self,
         output: &mut [u8],

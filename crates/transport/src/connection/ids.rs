@@ -1,4 +1,4 @@
-//! Connection IDs that a connection gives out, and what an endpoint has to know of them.
+//! Connection IDs that a connection issues, and changes that its endpoint must learn.
 
 use std::net::SocketAddr;
 
@@ -7,25 +7,26 @@ use equic_wire::{ConnectionId, KnownVersion};
 use super::Connection;
 use crate::cid::EndpointEvent;
 
-/// Facts that a server knows of a client's first Initial packet before opening it.
+/// What a server reads from a client's first Initial packet before it opens the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FirstPacket {
     pub version: KnownVersion,
     /// Destination Connection ID of the client's very first packet, before any Retry.
     pub original: ConnectionId,
-    /// Source Connection ID of the Retry packet that this one answers.
+    /// Source Connection ID of the Retry packet that this packet answers.
     pub retry: Option<ConnectionId>,
-    /// Destination Connection ID of this packet: the Initial keys are made of it.
+    /// Destination Connection ID of this packet. The Initial keys are derived from it.
     pub sent_to: ConnectionId,
-    /// Its Source Connection ID.
+    /// Source Connection ID of this packet.
     pub client: ConnectionId,
     pub remote: SocketAddr,
-    /// A token has shown that the client receives at `remote` (RFC 9000 s.8.1).
+    /// True if a token has validated the client's address `remote` (RFC 9000 s.8.1).
     pub validated: bool,
 }
 
 impl FirstPacket {
-    /// Of a client that is new: to this ID, from that one.
+    /// Describes the first packet of a client without a token. `original` and `client` are its
+    /// Destination and Source Connection ID.
     pub(crate) fn without_token(
         version: KnownVersion,
         original: ConnectionId,
@@ -38,26 +39,26 @@ impl FirstPacket {
 }
 
 impl Connection {
-    /// The oldest change of this connection's IDs that an endpoint has to know of, one change at a time. To be
-    /// asked for after each call that lets time or packets in, and after [`Connection::poll_transmit`], before
-    /// the datagram from it is sent.
+    /// Returns the oldest change of connection IDs that the endpoint has not seen, or `None`. Call
+    /// it until it returns `None`, after each call that passes time or packets to the connection.
+    /// After [`Connection::poll_transmit`], call it before the datagram is sent.
     pub fn poll_endpoint_event(&mut self) -> Option<EndpointEvent> {
         self.ids.poll_change()
     }
 
-    /// Connection ID that the peer's first packets to this connection carry (RFC 9000 s.7.2).
+    /// Returns our connection ID to which the peer's first packets are addressed (RFC 9000 s.7.2).
     pub(crate) fn handshake_id(&self) -> ConnectionId {
         self.ids.scid()
     }
 
-    /// Has the peer retire all connection IDs that it was given, for new ones of the endpoint's generator
-    /// (RFC 9000 s.5.1.2): once the handshake is complete, and as soon as it owes no more than one set of those that were
-    /// replaced before. To be followed by [`Connection::poll_transmit`].
+    /// Makes the peer retire all connection IDs that it has, and issues new ones from the
+    /// endpoint's generator (RFC 9000 s.5.1.2). This happens when the handshake is complete and the
+    /// peer owes retirements of at most one earlier set. Call [`Connection::poll_transmit`] next.
     pub fn replace_connection_ids(&mut self) {
         self.ids.replace();
     }
 
-    /// Gives the peer as many connection IDs as it keeps.
+    /// Issues as many connection IDs as the peer permits, if the handshake is complete.
     pub(super) fn issue_ids(&mut self) {
         if self.handshake.is_complete() {
             self.ids.issue(&mut self.rng);

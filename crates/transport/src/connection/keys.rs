@@ -1,4 +1,4 @@
-//! Key updates, and the limits of keys (RFC 9001 s.6).
+//! Key updates and limits on the use of keys (RFC 9001 s.6).
 
 use super::Connection;
 use crate::Timestamp;
@@ -26,7 +26,7 @@ impl Connection {
         rested && self.may_update_keys(false) && self.next_keys()
     }
 
-    /// Number of key updates so far, by either side.
+    /// Returns the number of key updates so far, by either end.
     pub fn key_updates(&self) -> u64 {
         self.keys.one_rtt().map_or(0, OneRttKeys::updates)
     }
@@ -36,7 +36,7 @@ impl Connection {
     }
 
     fn next_keys(&mut self) -> bool {
-        // RFC 9001 s.6.1.
+        // RFC 9001 s.6.1: no update before the handshake is confirmed.
         let updated = self.handshake.is_confirmed()
             && self.keys.one_rtt_mut().is_some_and(OneRttKeys::update);
         #[cfg(feature = "qlog")]
@@ -46,15 +46,15 @@ impl Connection {
         updated
     }
 
-    /// Before a datagram is made: updates keys that are worn, and ends the connection where keys may not
-    /// be used any more. True if it goes on.
+    /// Updates worn keys before a datagram is built. If keys have reached their limit, closes the
+    /// connection and returns false.
     pub(super) fn mind_keys(&mut self, now: Timestamp) -> bool {
         let wear = self.keys.one_rtt().map_or(Wear::Fresh, OneRttKeys::wear);
         if wear >= Wear::Half {
             self.renew_keys(now, wear);
         }
         let spent = self.keys.one_rtt().is_some_and(|keys| keys.wear() == Wear::Spent);
-        // Those that are never updated are gone with the handshake.
+        // Keys that cannot be updated are discarded at the end of the handshake.
         let may_wear_out = !self.keys.are_one_rtt_alone();
         let worn_out = may_wear_out
             && self
@@ -70,19 +70,19 @@ impl Connection {
 
     #[cold]
     fn renew_keys(&mut self, now: Timestamp, wear: Wear) {
-        // RFC 9001 s.6.5: the peer may have forgotten its older keys only after three PTOs, of whatever path
-        // (RFC 10069 s.2.5).
+        // RFC 9001 s.6.5: the peer may keep its old keys for three PTOs. With several paths, the
+        // longest PTO counts (RFC 10069 s.2.5).
         let pause = self.longest_pto() * 3;
         let rested = self.keys.one_rtt().is_some_and(|keys| keys.has_rested(now, pause));
-        // A hook may put it off while there is time.
+        // A hook can defer the update while the limit is not near.
         if wear >= Wear::Worn || rested && self.may_update_keys(true) {
             self.next_keys();
         }
     }
 
-    /// A packet did not open; `limit` is how many of them its key stands.
+    /// Counts a packet that could not be opened. `limit` is the integrity limit of its key.
     pub(super) fn on_forgery(&mut self, now: Timestamp, limit: u64) {
-        // RFC 9001 s.6.6: all keys of the connection together.
+        // RFC 9001 s.6.6: the limit applies to all keys of the connection together.
         if self.forgeries.count(limit) {
             self.fail(now, Condition::IntegrityLimit);
         }

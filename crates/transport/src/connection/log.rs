@@ -1,7 +1,8 @@
-//! Events for the log (`crate::qlog`), one method for each kind. Without a log each of them costs one test.
+//! Events for the log (`crate::qlog`), one method for each kind. Without a log, a call costs one
+//! test.
 //!
-//! Changes of state are not logged where they happen: `log/changes.rs` and `log/paths.rs` look for them
-//! when a call into the connection ends.
+//! Changes of state are not logged where they happen. `log/changes.rs` and `log/paths.rs` detect
+//! them at the end of each call into the connection.
 
 mod changes;
 mod paths;
@@ -30,18 +31,18 @@ use crate::recovery::{PACKET_THRESHOLD, SentPacket};
 use crate::stream::Control;
 use changes::Known;
 
-/// RFC 9000 s.18.2: the exponent of ACK Delay where none was agreed on, and ours.
+/// Exponent of the ACK Delay field that we use, and the default of RFC 9000 s.18.2.
 const DEFAULT_EXPONENT: u8 = 3;
 
-/// The log of a connection.
+/// Log of a connection.
 pub(super) struct Log {
-    /// Told one after the other.
+    /// Receivers of the events, called in this order.
     sinks: Vec<Box<dyn QlogSink>>,
     now: Timestamp,
-    /// Of the datagram that is being taken in.
+    /// Checksum of the received datagram that is being processed.
     checksum: u32,
-    /// Packets of the datagram that is being written, without protection: they cannot be logged
-    /// before all of it is there, because its checksum goes with them.
+    /// Unprotected packets of the datagram that is being built. They are logged when it is
+    /// complete, because each event contains the datagram's checksum.
     sending: Vec<Sending>,
     known: Known,
 }
@@ -60,7 +61,7 @@ impl Log {
     }
 }
 
-/// The packets of a space; 1-RTT stands for all application data.
+/// Returns the packet type of a space. All application data counts as 1-RTT.
 fn packet_type(id: SpaceId) -> PacketType {
     match id {
         SpaceId::Initial => PacketType::Initial,
@@ -70,8 +71,8 @@ fn packet_type(id: SpaceId) -> PacketType {
 }
 
 impl Connection {
-    /// Has everything that happens from now on told to `sink`, in place of the last one if there was
-    /// one. For a whole log: before the first datagram.
+    /// Makes `sink` receive all events from now on, and replaces earlier sinks. For a complete log,
+    /// call it before the first datagram.
     pub fn set_qlog(&mut self, sink: Box<dyn QlogSink>) {
         let mut log = Log {
             sinks: vec![sink],
@@ -100,8 +101,8 @@ impl Connection {
         self.log_changes();
     }
 
-    /// As [`Connection::set_qlog`], beside the sink that is there, if there is one: then the new one is told
-    /// of what happens from now on, and not of the state that the connection is in.
+    /// Adds a sink. The first one works as with [`Connection::set_qlog`]. Each further one receives
+    /// only later events, and not the present state of the connection.
     pub fn add_qlog(&mut self, sink: Box<dyn QlogSink>) {
         match self.qlog.as_mut() {
             Some(log) => log.sinks.push(sink),
@@ -109,7 +110,7 @@ impl Connection {
         }
     }
 
-    /// Runs with the log, if there is one.
+    /// Calls `run` with the log, if there is one.
     #[inline]
     fn with_log(&mut self, run: impl FnOnce(&Connection, &mut Log)) {
         if let Some(mut log) = self.qlog.take() {
@@ -119,7 +120,7 @@ impl Connection {
         }
     }
 
-    /// The peer's transport parameters came.
+    /// Logs the peer's transport parameters.
     pub(super) fn log_parameters(&mut self, parameters: &TransportParameters<'_>) {
         self.with_log(|connection, log| {
             let key = connection.path().key();
@@ -133,7 +134,7 @@ impl Connection {
         });
     }
 
-    /// A datagram came, not decrypted yet.
+    /// Logs a received datagram, before decryption.
     pub(super) fn log_datagram_received(&mut self, ecn: EcnCodepoint, datagram: &[u8]) {
         self.with_log(|connection, log| {
             log.checksum = crc32c(datagram);
@@ -143,7 +144,7 @@ impl Connection {
         });
     }
 
-    /// A packet was opened: `packet` is without protection, `payload` its frames.
+    /// Logs an opened packet. `packet` is the packet without protection, and `payload` its frames.
     pub(super) fn log_received(
         &mut self,
         key: PathKey,
@@ -155,7 +156,7 @@ impl Connection {
             let Some(header) = Header::read(packet, number, connection.ids.scid().len()) else {
                 return;
             };
-            // What the packet before it in the datagram has changed.
+            // First log the changes that the previous packet of the datagram caused.
             changes::keys(connection, log, Initiator::Remote);
             changes::state(connection, log);
             let ack_delay_exponent = match (header.form, &connection.peer) {
@@ -170,7 +171,7 @@ impl Connection {
         });
     }
 
-    /// A Retry packet came that is followed.
+    /// Logs a Retry packet that is accepted.
     pub(super) fn log_retry(&mut self, retry: &Retry<'_>) {
         self.with_log(|connection, log| {
             let length = retry.without_tag().len() + Retry::TAG_LEN;
@@ -180,7 +181,8 @@ impl Connection {
         });
     }
 
-    /// A Version Negotiation packet came: we go on in version `chosen`, or end.
+    /// Logs a Version Negotiation packet. The client continues in version `chosen`, or closes the
+    /// connection.
     pub(super) fn log_version_negotiation(
         &mut self,
         packet: &VersionNegotiation<'_>,
@@ -197,7 +199,7 @@ impl Connection {
         });
     }
 
-    /// A packet of so many bytes was not taken in.
+    /// Logs a dropped packet of `length` bytes.
     pub(super) fn log_dropped(
         &mut self,
         packet_type: Option<PacketType>,
@@ -211,7 +213,7 @@ impl Connection {
         });
     }
 
-    /// A packet is about to be protected: `bytes` has room for the tag at its end.
+    /// Records a packet that is about to be protected. Its bytes include room for the tag.
     pub(super) fn log_sending(&mut self, packet: &BuiltPacket<'_>, mtu_probe: bool) {
         self.with_log(|_, log| {
             let (number, header_len) = (packet.number(), packet.header_len());
@@ -220,19 +222,19 @@ impl Connection {
         });
     }
 
-    /// The packet announced last could not be protected.
+    /// Removes the last recorded packet, because it could not be protected.
     pub(super) fn log_unsent(&mut self) {
         self.with_log(|_, log| drop(log.sending.pop()));
     }
 
-    /// A datagram is ready; its packets were announced by [`Connection::log_sending`].
+    /// Logs a complete datagram and its packets, which [`Connection::log_sending`] recorded.
     pub(super) fn log_datagram_sent(&mut self, key: PathKey, ecn: EcnCodepoint, datagram: &[u8]) {
         self.with_log(|_, log| {
             let checksum = crc32c(datagram);
             for sent in std::mem::take(&mut log.sending) {
                 let Sending { number, bytes, header_len, mtu_probe } = sent;
                 let number_length = bytes.first().map_or(0, |first| usize::from(first & 3) + 1);
-                // First byte, ID, packet number.
+                // The header consists of the first byte, the ID and the packet number.
                 let dcid_len = header_len.saturating_sub(1 + number_length);
                 let Some(header) = Header::read(&bytes, number, dcid_len) else { continue };
                 let end = bytes.len().saturating_sub(TAG_LEN);
@@ -248,7 +250,7 @@ impl Connection {
         });
     }
 
-    /// Packets were acknowledged, from the highest number down.
+    /// Logs acknowledged packets, in descending order of their numbers.
     pub(super) fn log_acked(&mut self, id: SpaceId, packets: &[(u64, SentPacket<Sent>)]) {
         self.with_log(|connection, log| {
             let numbers: Vec<u64> = packets.iter().map(|(number, _)| *number).collect();
@@ -271,7 +273,7 @@ impl Connection {
             let overtaken =
                 largest.is_some_and(|largest| largest >= number.saturating_add(threshold));
             let trigger = if overtaken { "reordering_threshold" } else { "time_threshold" };
-            // A hook may have thresholds of its own.
+            // A hook may use other thresholds, so the trigger is unknown.
             let known = !connection.hooks.is_hooked(Operation::LossThresholds);
             let lost = Lost {
                 packet_type: packet_type(id),
@@ -283,7 +285,7 @@ impl Connection {
         });
     }
 
-    /// Logs that the content of these frames is to be sent again.
+    /// Logs that the content of these frames will be sent again.
     pub(super) fn log_again(&mut self, frames: &[SentFrame]) {
         self.with_log(|connection, log| {
             let again: Vec<Retransmitted> =
@@ -303,9 +305,9 @@ impl Connection {
             | SentFrame::Datagram => {
                 return None;
             }
-            // Whatever is still true of it is said anew.
+            // The frame is built again from the present state.
             SentFrame::Multipath(_) => return None,
-            // Asked anew, with other values.
+            // A new request with other values replaces it.
             SentFrame::AckFrequency(_) => return None,
             SentFrame::Crypto(range) => return Some(Retransmitted::Crypto(range.clone())),
             SentFrame::Stream { id, range, fin } => {
@@ -314,7 +316,7 @@ impl Connection {
             }
             SentFrame::Control(control) => control_frame(*control),
             SentFrame::HandshakeDone => Frame::HandshakeDone,
-            // Tokens are never in a log.
+            // Tokens are secret and never logged.
             SentFrame::NewToken(_) => return None,
             SentFrame::NewConnectionId(path, sequence) => {
                 let local = self.ids.local_of(*path)?;
@@ -341,7 +343,7 @@ impl Connection {
         }))
     }
 
-    /// Logs the times at which the timers will go off: of loss detection, of acknowledgements, of idleness.
+    /// Logs the times of the timers for loss detection, acknowledgements and idleness.
     pub(super) fn log_timers(&mut self, timers: [Option<Timestamp>; 3]) {
         self.with_log(|connection, log| {
             let key = connection.path().key();
@@ -357,7 +359,7 @@ impl Connection {
         });
     }
 
-    /// Time has passed.
+    /// Logs timers that have expired.
     pub(super) fn log_expired(&mut self) {
         self.with_log(|connection, log| {
             let key = connection.path().key();
@@ -371,17 +373,17 @@ impl Connection {
         });
     }
 
-    /// Something has told a path's congestion control that it is congested.
+    /// Logs a congestion signal on a path.
     pub(super) fn log_congestion(&mut self, key: PathKey, trigger: &'static str) {
         self.with_log(|connection, log| paths::congestion(connection, log, key, Some(trigger)));
     }
 
-    /// We have updated the keys.
+    /// Logs a key update that this end initiated.
     pub(super) fn log_key_update(&mut self) {
         self.with_log(|connection, log| changes::keys(connection, log, Initiator::Local));
     }
 
-    /// A call into the connection ends: states that are others now.
+    /// Logs changes of state at the end of a call into the connection.
     pub(super) fn log_changes(&mut self) {
         self.with_log(changes::all);
     }

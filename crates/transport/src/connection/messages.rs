@@ -1,18 +1,19 @@
-//! Messages between hooks and the application, and the hooks' timers.
+//! Messages between hooks and the application, and the timers of hooks.
 
 use super::{Connection, Event};
 use crate::Timestamp;
 use crate::operation::{Bytes, Call, HookId, MAX_MESSAGE, Operation};
 
-/// Reason for which a hook did not get a message.
+/// Reason for which a message was not delivered to a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TellError {
-    /// It is not attached any more.
+    /// The hook is no longer attached.
     Gone,
     /// The message is longer than 1,024 bytes.
     TooLong,
-    /// It failed on it, and was taken off: an [`Event::HookFailed`] says why.
+    /// The hook failed while it processed the message, and was detached. An [`Event::HookFailed`]
+    /// reports the reason.
     Failed,
 }
 
@@ -31,10 +32,10 @@ impl std::fmt::Display for TellError {
 impl std::error::Error for TellError {}
 
 impl Connection {
-    /// Hands a message to a hook: [`Operation::HookMessage`] is called, of that hook alone.
+    /// Sends a message to a hook: calls [`Operation::HookMessage`] of that hook only.
     ///
     /// # Errors
-    /// [`TellError`].
+    /// Returns a [`TellError`] if the message is too long, or if the hook is not attached or fails.
     pub fn tell_hook(&mut self, id: HookId, message: &[u8]) -> Result<(), TellError> {
         if message.len() > MAX_MESSAGE {
             return Err(TellError::TooLong);
@@ -47,13 +48,14 @@ impl Connection {
         self.hooks.place(id).map(|_| ()).ok_or(TellError::Failed)
     }
 
-    /// The oldest message of a hook, for the application.
+    /// Returns the oldest message from a hook to the application.
     pub(super) fn hook_message(&mut self) -> Option<Event> {
         let (hook, message) = self.extensions.get_mut_if_allocated()?.messages.message()?;
         Some(Event::HookMessage(hook, message))
     }
 
-    /// Timers of hooks have run out. Each is called once: one that it sets anew is later than now.
+    /// Calls the hooks whose timers have expired. Each is called once: a timer that a hook sets
+    /// here is later than now.
     pub(super) fn on_hook_timers(&mut self, now: Timestamp) {
         let expired =
             |own: &mut Connection| own.extensions.get_mut_if_allocated()?.messages.expired(now);
@@ -62,7 +64,7 @@ impl Connection {
         }
     }
 
-    /// Calls one hook, wherever it is attached to the operation. Its answer does not matter.
+    /// Calls one hook at its place in the operation's chain. Its answer is ignored.
     pub(super) fn call_one(
         &mut self,
         id: HookId,

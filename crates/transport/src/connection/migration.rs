@@ -1,5 +1,4 @@
-//! Other addresses: whose packets come from where, and whether one can be sent to there
-//! (RFC 9000 s.8.2, s.9).
+//! Packets from new addresses, migration and path validation (RFC 9000 s.8.2, s.9).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,20 +14,20 @@ use crate::Timestamp;
 use crate::cid::RemoteIds;
 use crate::operation::Operation;
 
-/// Bytes that answers to challenges may take beyond the congestion window.
+/// Bytes that answers to challenges may use beyond the congestion window.
 const BEYOND_WINDOW: u64 = 8 * 1200;
 
 /// Reason for which a connection cannot migrate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MigrateError {
-    /// Not before the handshake is confirmed (RFC 9000 s.9).
+    /// The handshake is not confirmed yet (RFC 9000 s.9).
     NotConfirmed,
-    /// The peer has forbidden it (`disable_active_migration`).
+    /// The peer has forbidden migration (`disable_active_migration`).
     Forbidden,
-    /// A server stays where it is.
+    /// A server cannot migrate.
     Server,
-    /// The peer has given no connection ID to use on the new path (RFC 9000 s.9.5).
+    /// The peer has issued no connection ID for the new path (RFC 9000 s.9.5).
     NoConnectionId,
 }
 
@@ -49,18 +48,20 @@ impl std::error::Error for MigrateError {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum From {
     Known(PathKey),
-    /// From addresses that no path has; nothing is kept of them until a packet proves to be the
-    /// peer's.
+    /// Addresses that belong to no path: the peer's, and ours if known. Nothing is stored until a
+    /// packet proves to be authentic.
     New(SocketAddr, Option<IpAddr>),
 }
 
 impl Connection {
-    /// A client goes on from another of its addresses, at once (RFC 9000 s.9.2); `local` is the new
-    /// one if it is known. The socket is the caller's affair. Of several paths it is the active one that moves
-    /// (RFC 10069 s.3.1.2); rather than that, another one can be opened ([`Connection::open_path`]).
+    /// Migrates a client at once to another of its addresses (RFC 9000 s.9.2). `local` is the new
+    /// address, if it is known. The caller must switch the socket. With several paths, the active
+    /// one migrates (RFC 10069 s.3.1.2). The alternative is to open another path
+    /// ([`Connection::open_path`]).
     ///
     /// # Errors
-    /// [`MigrateError`]; nothing has changed then.
+    /// Returns a [`MigrateError`] if the connection cannot migrate. Nothing has changed in that
+    /// case.
     pub fn migrate(&mut self, now: Timestamp, local: Option<IpAddr>) -> Result<(), MigrateError> {
         if self.side == Side::Server {
             return Err(MigrateError::Server);
@@ -81,7 +82,8 @@ impl Connection {
         Ok(())
     }
 
-    /// A sequence number of the peer's for a path ID that no path uses.
+    /// Returns the sequence number of a connection ID of the peer for path ID `id` that no path
+    /// uses.
     pub(super) fn unused_id(&self, id: PathId) -> Option<u64> {
         let used = |sequence: u64| {
             self.paths.iter().any(|path| path.id() == id && path.remote_id() == Some(sequence))
@@ -89,13 +91,14 @@ impl Connection {
         self.ids.remote_of(id)?.sequences().find(|sequence| !used(*sequence))
     }
 
-    /// Returns the sequence number of the peer's connection ID for a new path, on which a packet to `dcid`
-    /// came first, or `None` if nothing may be sent there.
+    /// Returns the sequence number of the peer's connection ID for a new path, on which the first
+    /// packet was sent to `dcid`. Returns `None` if nothing may be sent there.
     ///
-    /// RFC 9000 s.9.5: no connection ID goes to two addresses, so that nothing links them. A peer that
-    /// moves, or probes a path, uses another of our IDs there. If it has given us no other of its IDs, it
-    /// gets no answer there until it does. A NAT changes the address of a peer that goes on with the same
-    /// ID, so that both addresses are linked anyway: the path has the ID of the current one.
+    /// RFC 9000 s.9.5: a connection ID is not used for two addresses, so that observers cannot link
+    /// them. A peer that migrates or probes a path uses another of our IDs there. Without an unused
+    /// ID of the peer, this end does not answer on the path. A NAT changes the address of a peer
+    /// that continues to use the same ID. The addresses are then linked anyway, so the new path
+    /// uses the ID of the current one.
     fn id_for_path(
         &self,
         space: SpaceId,
@@ -115,8 +118,9 @@ impl Connection {
         self.unused_id(id).or_else(|| current.remote_id().filter(|_| linked))
     }
 
-    /// Returns true if there is a connection ID for packets on a path (RFC 9000 s.9.5). The current path of
-    /// a path ID always has one, and takes an unused one first if the peer has retired it.
+    /// Returns true if there is a connection ID for packets on a path (RFC 9000 s.9.5). The current
+    /// path of a path ID always has one: if the peer has retired it, the path takes an unused one
+    /// first.
     pub(super) fn has_id(&self, path: &Path) -> bool {
         let id = path.id();
         let Some(ids) = self.ids.remote_of(id) else { return path.is_current() };
@@ -126,26 +130,27 @@ impl Connection {
         path.is_current() || has(path) || (current() && self.unused_id(id).is_some())
     }
 
-    /// Path that a datagram came on whose first packet has this path ID; none: the datagram is to be dropped.
+    /// Returns the path of a datagram whose first packet has path ID `id`, or `None` if the
+    /// datagram must be dropped.
     pub(super) fn find_path(&mut self, arrival: &DatagramMeta, id: PathId) -> Option<From> {
         let server = self.side == Side::Server;
         let found = self.paths.find(id, arrival.remote, arrival.local, server);
         match found {
             Some(key) => Some(From::Known(key)),
-            // What is late on an abandoned path moves nobody.
+            // A late packet on an abandoned path does not cause a migration.
             None if self.multipath.is_some()
                 && let Some(path) = self.paths.current(id).filter(|path| path.is_abandoned()) =>
             {
                 Some(From::Known(path.key()))
             }
-            // RFC 9000 s.9: a client knows where its server is.
+            // RFC 9000 s.9: servers do not migrate, so a client drops the datagram.
             None if self.side == Side::Client => None,
             None => Some(From::New(arrival.remote, arrival.local)),
         }
     }
 
-    /// A packet of a space, from new addresses or with a new path ID, proved to be the peer's: they are a path, if there
-    /// is room.
+    /// Creates a path for an authentic packet from new addresses or with a new path ID, if there is
+    /// room. Returns the path of the packet.
     pub(super) fn settle(
         &mut self,
         now: Timestamp,
@@ -156,7 +161,7 @@ impl Connection {
     ) -> PathKey {
         match (from, space) {
             (From::Known(key), _) => key,
-            // RFC 9000 s.9: nothing moves before the handshake is confirmed.
+            // RFC 9000 s.9: no migration before the handshake is confirmed.
             (From::New(..), SpaceId::Initial | SpaceId::Handshake) => self.path().key(),
             (From::New(remote, local), SpaceId::Data(id)) if self.may_begin_path(id) => {
                 let key = self.begin_path(now, id, (remote, local));
@@ -172,7 +177,7 @@ impl Connection {
                     path.use_remote_id(sequence);
                 }
                 if self.is_preferred(local) {
-                    // RFC 9000 s.9.6.2.
+                    // RFC 9000 s.9.6.2: the new path must be validated.
                     self.challenge(now, key);
                 }
                 key
@@ -194,7 +199,7 @@ impl Connection {
         };
         let mut path = Path::new(now, key, addresses, &self.config, seed, origin);
         path.set_id(id);
-        // The peer's counts are those of the path ID.
+        // The peer counts ECN marks per path ID.
         if let Some(current) = self.paths.current(id) {
             path.restart_ecn(current.ecn(), self.config.ecn);
         }
@@ -213,7 +218,7 @@ impl Connection {
         self.notify(Operation::PathRemoved, gone.key());
     }
 
-    /// A path is no more: its connection ID is not used for another (RFC 9000 s.9.5).
+    /// Retires the connection ID of a removed path, unless another path uses it (RFC 9000 s.9.5).
     fn release_id(&mut self, id: PathId, sequence: Option<u64>) {
         if self.paths.iter().all(|path| path.id() != id || path.remote_id() != sequence)
             && let (Some(remote), Some(sequence)) = (self.ids.remote_of_mut(id), sequence)
@@ -222,16 +227,18 @@ impl Connection {
         }
     }
 
-    /// All frames of a packet are processed; it had others than probing ones, and no later packet has
-    /// come yet: the peer has moved (RFC 9000 s.9.3).
+    /// Called after all frames of a packet on path `key` are processed, if the packet had a
+    /// non-probing frame and the highest number so far. The peer has migrated if the path is not
+    /// the current one (RFC 9000 s.9.3).
     pub(super) fn on_peer_packet(&mut self, now: Timestamp, key: PathKey) {
-        // An answer in the same packet may have ended the path on which it came.
+        // A PATH_RESPONSE in the same packet may have removed the path.
         let Some(path) = self.paths.get(key) else { return };
         if path.is_current() || self.side == Side::Client {
             return;
         }
         if !self.has_id(path) {
-            // RFC 9000 s.9.5: a peer that has given no connection ID for its new address is not followed.
+            // RFC 9000 s.9.5: without a connection ID for the new address, the migration is not
+            // followed.
             return;
         }
         let id = path.id();
@@ -242,14 +249,15 @@ impl Connection {
             return;
         }
         if !validated && self.is_preferred(local) {
-            // RFC 9000 s.9.6.2: the server sends from its old address until the new path is validated.
+            // RFC 9000 s.9.6.2: the server sends from its old address until the new path is
+            // validated.
             self.preferred = Some(key);
             if !self.paths[key].is_asking() {
                 self.challenge(now, key);
             }
             return;
         }
-        // RFC 9000 s.9.5: there may have been no other ID when the path was made.
+        // RFC 9000 s.9.5: an unused ID may have arrived since the path was created.
         if self.shares_id(key)
             && let Some(sequence) = self.unused_id(id)
             && let Some(path) = self.paths.get_mut(key)
@@ -257,20 +265,22 @@ impl Connection {
             path.use_remote_id(Some(sequence));
         }
         self.move_to(now, key);
-        // RFC 9000 s.9.3.3: if the peer is still there, someone has copied its packets.
+        // RFC 9000 s.9.3.3: if the peer still answers at the old address, an attacker has forwarded
+        // its packets.
         if self.paths.get(before).is_some_and(|path| path.is_validated()) {
             self.challenge(now, before);
         }
     }
 
-    /// True if another path has the same connection ID of the peer's.
+    /// Returns true if another path uses the same connection ID of the peer.
     fn shares_id(&self, key: PathKey) -> bool {
         let (id, sequence) = (self.paths[key].id(), self.paths[key].remote_id());
         let same = |path: &Path| path.id() == id && path.remote_id() == sequence;
         self.paths.iter().any(|path| path.key() != key && same(path))
     }
 
-    /// True if this address of ours is the server's preferred one (RFC 9000 s.9.6), and not the one in use.
+    /// Returns true if this is our preferred address as a server (RFC 9000 s.9.6), and not the
+    /// address in use.
     fn is_preferred(&self, local: Option<IpAddr>) -> bool {
         if self.side == Side::Client {
             return false;
@@ -282,14 +292,15 @@ impl Connection {
         is_it && self.path().local().is_some_and(|current| current.to_canonical() != local)
     }
 
-    /// Makes a path the one that its path ID uses, and finds out whether the peer is there.
+    /// Makes a path the current one of its path ID, and validates it if necessary.
     fn move_to(&mut self, now: Timestamp, key: PathKey) {
         let ecn = self.config.ecn;
         let before = self.paths.current(self.paths[key].id()).map(|path| path.ecn().clone());
         if let Some(before) = before
             && let Some(path) = self.paths.get_mut(key).filter(|path| !path.is_current())
         {
-            // The peer counts marks of all paths together, and more may have been sent since the path was made.
+            // The peer counts ECN marks of all addresses together, and more packets may have been
+            // sent since the path was created.
             path.restart_ecn(&before, ecn);
         }
         self.paths.set_current(key);
@@ -303,18 +314,20 @@ impl Connection {
         }
     }
 
-    /// Tells the application that another path is the active one.
+    /// Notifies the application that another path is the active one.
     pub(super) fn tell_of_move(&mut self) {
-        // Only the last one holds, so a peer that moves all the time does not fill the queue.
+        // Only the last event is relevant. A peer that migrates all the time must not fill the
+        // queue.
         self.events.retain(|event| !matches!(event, Event::Moved(_)));
         self.events.push_back(Event::Moved(self.path().remote()));
     }
 
-    /// Starts, or goes on with, the validation of a path.
+    /// Starts or continues the validation of a path.
     pub(super) fn challenge(&mut self, now: Timestamp, key: PathKey) {
         let mut data = [0; 8];
         self.rng.fill_bytes(&mut data);
-        // RFC 9000 s.8.2.4: three times the larger one of the current PTO and the PTO of a new path.
+        // RFC 9000 s.8.2.4: three times the larger one of the current PTO and the PTO of a new
+        // path.
         let patience = self.longest_pto().max(self.new_path_pto(key)) * 3;
         self.act(Operation::ChallengePath, key, |connection| {
             if let Some(path) = connection.paths.get_mut(key) {
@@ -323,13 +336,14 @@ impl Connection {
         });
     }
 
-    /// PATH_CHALLENGE came on a path: each one is answered (RFC 9000 s.8.2.2), up to as many as fit into a datagram.
+    /// Processes a PATH_CHALLENGE frame. Each one is answered (RFC 9000 s.8.2.2), up to as many as
+    /// fit into a datagram.
     pub(super) fn on_path_challenge(&mut self, key: PathKey, data: [u8; 8]) {
-        // Answers do not wait for the window, but a peer that floods us with challenges and
-        // acknowledges nothing is not answered without end; an honest one asks again.
+        // Answers do not wait for the congestion window. The limit stops a peer that sends endless
+        // challenges and acknowledges nothing. An honest peer sends its challenge again.
         let answer = self.decide(Operation::AnswerChallenge, key, true);
-        // A PATH_RESPONSE ahead of it in the packet may have ended the path that the packet came on: there is
-        // nowhere to answer to then.
+        // An earlier PATH_RESPONSE in the packet may have removed its path. Then there is no path
+        // for the answer.
         if !answer || self.paths.get(key).is_none() {
             return;
         }
@@ -340,7 +354,8 @@ impl Connection {
         }
     }
 
-    /// PATH_RESPONSE came, on whatever path: it is for the one that asked (RFC 9000 s.8.2.3).
+    /// Processes a PATH_RESPONSE frame. It may arrive on any path, and validates the path of its
+    /// challenge (RFC 9000 s.8.2.3).
     pub(super) fn on_path_response(&mut self, data: [u8; 8]) {
         let answered = |path: &mut Path| Some((path.key(), path.on_path_response(data)?));
         let Some((key, answer)) = self.paths.iter_mut().find_map(answered) else { return };
@@ -355,7 +370,7 @@ impl Connection {
         }
         let now = self.now;
         if answer == Answer::Address && !self.paths.get(key).is_none_or(Path::is_asking) {
-            // RFC 9000 s.8.2.1: the peer is there, but the path may not carry 1,200 bytes.
+            // RFC 9000 s.8.2.1: the address is valid, but the path may not support 1,200 bytes.
             self.challenge(now, key);
         }
         if self.paths.get(key).is_some_and(Path::is_asking) {
@@ -365,19 +380,19 @@ impl Connection {
             self.on_path_proved(id);
         }
         if self.preferred == Some(key) {
-            // RFC 9000 s.9.6.1, s.9.6.2.
+            // RFC 9000 s.9.6.1, s.9.6.2: the connection migrates when the path is validated.
             self.preferred = None;
             self.move_to(now, key);
         }
-        // A path that was left is not kept, validated as it may be: the peer's old address may be another host's when
-        // packets come from there again.
+        // The old path is removed even if it is validated. Its address may belong to another host
+        // when packets arrive from there again.
         if self.paths.current(id).is_some_and(|path| path.is_validated() && !path.is_asking()) {
             self.leave_others(id);
         }
     }
 
-    /// Removes the paths of a path ID that are not in use, except those on which a challenge or an answer is pending,
-    /// and that from a server's preferred address, which the client has probed and is about to use.
+    /// Removes the unused paths of a path ID. Keeps paths with a pending challenge or answer, and
+    /// the path at a server's preferred address, which the client has validated and will soon use.
     fn leave_others(&mut self, id: PathId) {
         let useless = |path: &&Path| {
             let pending = path.is_asking() || path.owes_responses();
@@ -390,12 +405,13 @@ impl Connection {
         }
     }
 
-    /// Time at which a PATH_CHALLENGE is to be sent again or given up; none: none is pending.
+    /// Returns the time at which a PATH_CHALLENGE must be repeated or its validation fails, or
+    /// `None` if no challenge is pending.
     pub(super) fn challenge_timer(&self) -> Option<Timestamp> {
         self.paths.iter().filter_map(|path| path.challenge_timer()).min()
     }
 
-    /// Challenges whose time has come.
+    /// Processes the challenges that are due.
     pub(super) fn on_challenge_timer(&mut self, now: Timestamp) {
         let mut failed = Vec::new();
         for path in self.paths.iter_mut() {
@@ -408,7 +424,8 @@ impl Connection {
         }
     }
 
-    /// The peer did not answer on a path: the connection returns to the last validated path, or ends (RFC 9000 s.9.3.2).
+    /// Processes a failed path validation. The connection returns to the last validated path, or is
+    /// closed (RFC 9000 s.9.3.2).
     fn on_validation_failed(&mut self, now: Timestamp, key: PathKey) {
         if self.preferred == Some(key) {
             self.preferred = None;
@@ -416,10 +433,10 @@ impl Connection {
         let Some(path) = self.paths.get(key) else { return };
         let id = path.id();
         if !path.is_current() {
-            // The fallback was challenged because the peer seemed to have left it (s.9.3.3). It is
-            // kept as long as the validation of the current path can fail, too: of the address, or
-            // of the size of 1,200 bytes. A peer that did not move, and is silent, answers on neither
-            // path.
+            // This fallback path was challenged because the peer seemed to have left it (s.9.3.3).
+            // The path is kept while the current path's validation, of its address or of the size
+            // of 1,200 bytes, can still fail. A peer that did not migrate and is silent answers on
+            // neither path.
             let current = self.paths.current(id);
             let validated = current.is_some_and(|path| path.is_validated() && !path.is_asking());
             if validated || !path.is_fallback() {
@@ -432,10 +449,10 @@ impl Connection {
             self.remove_path(key);
             return;
         }
-        // RFC 10069 s.3.1.
+        // RFC 10069 s.3.1: a silent path is abandoned if there are others.
         let abandoned = self.abandon_silent(now, id);
-        // A client knows where its server is, and goes on trying until the idle timeout. A path whose address was
-        // validated before, and is asked again because another path was tried, stays as it is.
+        // A client trusts its server's address, and continues until the idle timeout. A validated
+        // path that was challenged again because of another path remains in use.
         let known = self.side == Side::Client || self.path().is_validated();
         if abandoned || known {
             return;
@@ -449,7 +466,7 @@ impl Connection {
         }
     }
 
-    /// A client tries the address that the server would rather be at (RFC 9000 s.9.6).
+    /// Begins the migration of a client to the server's preferred address (RFC 9000 s.9.6).
     pub(super) fn try_preferred(&mut self, now: Timestamp) {
         if self.side == Side::Server {
             return;
@@ -460,7 +477,7 @@ impl Connection {
         }
         let remote = match self.path().remote() {
             SocketAddr::V4(_) => preferred.ipv4().map(SocketAddr::V4),
-            // A socket of both families writes IPv4 addresses as IPv6 ones (RFC 4291 s.2.5.5.2).
+            // A dual-stack socket maps IPv4 addresses to IPv6 (RFC 4291 s.2.5.5.2).
             SocketAddr::V6(now) if now.ip().to_ipv4_mapped().is_some() => preferred
                 .ipv4()
                 .map(|other| SocketAddr::from((other.ip().to_ipv6_mapped(), other.port()))),
@@ -468,18 +485,18 @@ impl Connection {
         };
         let Some(remote) = remote else { return };
         let local = self.path().local();
-        // RFC 10069 s.2.2: with several paths, too.
+        // RFC 10069 s.2.2: this also applies with several paths.
         let key = self.add_path(now, PathId::ZERO, (remote, local));
         if let Some(path) = self.paths.get_mut(key) {
-            // RFC 9000 s.5.1.1: its sequence number is 1.
+            // RFC 9000 s.5.1.1: the ID of the preferred address has sequence number 1.
             path.use_remote_id(Some(1));
         }
         self.preferred = Some(key);
         self.challenge(now, key);
     }
 
-    /// The connection ID to put on packets of a path. If the peer has retired it, another takes its
-    /// place.
+    /// Returns the Destination Connection ID for packets of a path. If the peer has retired it, the
+    /// path takes another one.
     pub(super) fn dcid(&mut self, key: PathKey) -> ConnectionId {
         let path = &self.paths[key];
         let (path, sequence) = (path.id(), path.remote_id());
@@ -487,7 +504,7 @@ impl Connection {
         if let Some(id) = sequence.and_then(|sequence| ids.take_into_use(sequence)) {
             return id;
         }
-        // Only the current path comes to need one that another path has: see `has_id`.
+        // Only a current path may have to share another path's ID: see `has_id`.
         let any = ids.sequences().next();
         let sequence = self.unused_id(path).or(any);
         self.paths[key].use_remote_id(sequence);
@@ -495,7 +512,7 @@ impl Connection {
         ids.and_then(|(ids, sequence)| ids.take_into_use(sequence)).unwrap_or(ConnectionId::EMPTY)
     }
 
-    /// The path that has something to send which can go nowhere else, if there is one.
+    /// Returns a path that has a probe to send, if there is one.
     pub(super) fn probing_path(&self) -> Option<PathKey> {
         let probing = |path: &&Path| !path.is_current() && path.may_probe() && self.has_id(path);
         self.paths.iter().find(probing).map(|path| path.key())

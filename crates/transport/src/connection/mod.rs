@@ -1,38 +1,40 @@
 //! A connection (RFC 9000), sans I/O.
 //!
 //! ```text
-//! handle_datagram(now, arrival, &mut bytes) a datagram came
-//! handle_timeout(now)                     poll_timeout's moment has come
-//! poll_event()      -> connected, stream readable, ...      until none
-//! poll_transmit(now, &mut buffer) -> a datagram to send     until none
-//! poll_timeout()    -> when to call handle_timeout
+//! handle_datagram(now, arrival, &mut bytes)   when a datagram arrives
+//! handle_timeout(now)                         at the time that poll_timeout returned
+//! poll_event()                                until it returns None
+//! poll_transmit(now, &mut buffer)             until it returns None; writes a datagram to send
+//! poll_timeout()                              time of the next handle_timeout
 //! ```
 //!
-//! The application's calls may come at any time; after each, poll again.
+//! The application may call methods at any time. After each call, poll again.
 //!
-//! * `handshake/`: TLS, keys, transport parameters; `config.rs`: what it is told beforehand;
-//! * `start.rs`: what TLS begins with; `retry.rs`: Retry and tokens; `version.rs`, `hello.rs`:
-//!   which version; `early.rs`, `tickets.rs`: 0-RTT; `waiting.rs`: packets before their keys;
-//! * `receive.rs`: from datagrams to packets, with an early exit for most of them
+//! * `config.rs`: configuration; `handshake/`: TLS, keys, transport parameters;
+//! * `start.rs`: start of TLS; `retry.rs`: Retry and tokens; `version.rs`, `hello.rs`: choice of
+//!   the version; `early.rs`, `tickets.rs`: 0-RTT; `waiting.rs`: packets that arrive before their
+//!   keys;
+//! * `receive.rs`: from datagrams to packets, with a fast path for most of them
 //!   (`receive_plain.rs`); `open.rs`: removal of packet protection; `payload.rs`: from payloads to
-//!   frames; `frames.rs`: what each frame does; `acks.rs`: ACK frames and loss;
-//! * `pending.rs`: what waits to be sent;
-//! * `send.rs`: which packet next, and what goes into it; `packet_builder.rs`: how it is built; `write.rs`: its
-//!   frames; `send_plain.rs`: the short way of a datagram of nothing but stream data;
-//! * `datagrams.rs`: RFC 9221; `ack_frequency.rs`: when acknowledgements go, and are asked for;
-//! * `identity.rs`: what TLS says of the peer; `peer.rs`: its transport parameters; `figures.rs`: what is known of
-//!   the path;
+//!   frames; `frames.rs`: processing of each frame; `acks.rs`: ACK frames and loss;
+//! * `pending.rs`: content that waits to be sent;
+//! * `send.rs`: the next packet and its content; `packet_builder.rs`: building of a packet;
+//!   `write.rs`: frames; `send_plain.rs`: fast path for datagrams with only stream data;
+//! * `datagrams.rs`: RFC 9221; `ack_frequency.rs`: frequency of acknowledgements;
+//! * `identity.rs`: the peer's identity; `peer.rs`: its transport parameters; `figures.rs`:
+//!   statistics of a path;
 //! * `driver.rs`: calls of event loops; `held.rs`: whether an event loop holds the connection back;
-//! * `memory.rs`: what the peer has us keep;
-//! * `timers.rs`: when to do something unasked; `pto.rs`: the probe timeout; `close.rs`: the end;
-//! * `ids.rs`: connection IDs, and what an endpoint has to know of them;
-//! * `log.rs`: what is told to a log;
-//! * `keys.rs`: key updates and the limits of keys;
-//! * `operate.rs`: calls of operations, with the hooks that are attached to them; `view.rs`: what hooks see;
-//! * `requests.rs`: what hooks ask for that is done between calls;
-//! * `bounds.rs`: how far the answers of hooks hold;
-//! * `multipath/`: several paths at a time; `migration.rs`: other addresses; `null.rs`: simulations without protection;
-//! * `space.rs`, `path.rs`: what is kept for each packet number space and path; `paths.rs`: all paths.
+//! * `memory.rs`: memory used because of the peer;
+//! * `timers.rs`: timers; `pto.rs`: the probe timeout; `close.rs`: closing;
+//! * `ids.rs`: connection IDs, and changes that an endpoint must learn;
+//! * `log.rs`: events of the log;
+//! * `keys.rs`: key updates and limits of keys;
+//! * `operate.rs`: calls of operations and their hooks; `view.rs`: fields that hooks read;
+//! * `requests.rs`: requests of hooks that are carried out between calls;
+//! * `bounds.rs`: limits on the answers of hooks;
+//! * `multipath/`: several paths at a time; `migration.rs`: other addresses; `null.rs`: simulations
+//!   without packet protection;
+//! * `space.rs`, `path.rs`: state of a packet number space and of a path; `paths.rs`: all paths.
 
 mod ack_frequency;
 mod acknowledgements;
@@ -146,48 +148,50 @@ pub(crate) use view::View;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The handshake is complete: the peer is who it says, data is as safe as it gets.
+    /// The handshake is complete: the peer is authenticated.
     Connected,
-    /// The peer knows that, too: keys of the handshake are gone (RFC 9001 s.4.1.2).
+    /// The handshake is confirmed: the peer has completed it, and the handshake keys are discarded
+    /// (RFC 9001 s.4.1.2).
     Confirmed,
-    /// Something about streams.
+    /// An event of the streams.
     Stream(StreamEvent),
-    /// The server takes what was sent before the handshake was complete; or, on a server, there may
-    /// be such data ([`Connection::is_early`]).
+    /// On a client, the server has accepted early data. On a server, data that is read may be early
+    /// data ([`Connection::is_early`]).
     EarlyDataAccepted,
-    /// The server does not: all streams are gone, and numbers of new ones begin anew. What was
-    /// written is for the application to write again (RFC 9001 s.4.6.2).
+    /// The server has rejected early data. All streams are gone, and their numbering restarts. The
+    /// application must write its data again (RFC 9001 s.4.6.2).
     EarlyDataRejected,
-    /// A token for the next connection to this server ([`Connection::set_token`]), which may know by
-    /// it that it is the same client. To be used once.
+    /// A token for the next connection to this server ([`Connection::set_token`]). The server may
+    /// recognize the client by it. Use each token once.
     NewToken(Vec<u8>),
-    /// There are datagrams to read ([`Connection::read_datagram`]): all of them, this is said once until
-    /// there are none.
+    /// Datagrams can be read ([`Connection::read_datagram`]). Read until `None` is returned: only
+    /// then is the event reported again.
     DatagramsReadable,
-    /// After [`DatagramError::Full`]: there is room for datagrams again.
+    /// There is room for datagrams again, after [`DatagramError::Full`].
     DatagramsWritable,
-    /// The connection is over.
+    /// The connection is closed.
     Closed(CloseReason),
     /// The peer's address on the active path has changed to this address. A single packet from
     /// there is enough, so the address may be forged: see [`Connection::validated_address`].
     Moved(SocketAddr),
-    /// The peer has answered from an address. It is the one of [`Connection::validated_address`] if the active path has
-    /// it.
+    /// The peer has validated a path from this address. It becomes
+    /// [`Connection::validated_address`] if it belongs to the active path.
     PathValidated(SocketAddr),
-    /// Another path can be used (RFC 10069): the peer has answered on it.
+    /// The peer has answered on another path, which can now carry data (RFC 10069).
     PathOpened(PathId),
-    /// A path is closed, by this end or the peer, or because the peer did not answer on it; with the reason given.
+    /// A path was closed with this error code, by either end or because the peer did not answer on
+    /// it.
     PathClosed(PathId, TransportErrorCode),
-    /// A hook has failed and was taken off.
+    /// A hook has failed and was detached.
     HookFailed(HookId, HookError),
     /// The connection does not follow a hook's choice of a path, for this reason. The event is
     /// reported once for each operation and reason. [`Stats`] counts all cases.
     ChoiceOverruled(Operation, Overruled),
-    /// A hook tells the application something, in words of its own.
+    /// A hook has sent a message to the application. The hook defines the format.
     HookMessage(HookId, Vec<u8>),
 }
 
-/// Addresses and ECN mark that a datagram came with.
+/// Addresses and ECN mark of a received datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DatagramMeta {
     /// Address that the datagram came from.
@@ -201,9 +205,9 @@ pub struct DatagramMeta {
 /// A datagram to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmit {
-    /// Address that the datagram is to be sent to.
+    /// Address to send the datagram to.
     pub destination: SocketAddr,
-    /// Our address to send the datagram from; none: any.
+    /// Our address to send the datagram from. `None` permits any.
     pub source: Option<IpAddr>,
     /// ECN mark to put on the datagram.
     pub ecn: EcnCodepoint,
@@ -223,20 +227,20 @@ pub struct Stats {
     pub datagrams_sent: u64,
     /// Bytes of UDP payload sent.
     pub bytes_sent: u64,
-    /// Packets that were opened.
+    /// Packets that were decrypted.
     pub packets_received: u64,
-    /// Number of those packets whose data was decrypted directly into the memory from which their
-    /// stream is read, without a copy ([`PacketKey`](crate::crypto::PacketKey)).
+    /// Packets whose data was decrypted directly into the memory from which their stream is read,
+    /// without a copy ([`PacketKey`](crate::crypto::PacketKey)).
     pub packets_opened_to_streams: u64,
-    /// Packets that did not come, and whose payload a hook has put together from others.
+    /// Lost packets whose payload a hook has recovered, for example by FEC.
     pub packets_recovered: u64,
-    /// Packets that were not: forged, damaged, duplicate, or without keys.
+    /// Received packets that were discarded: forged, damaged, duplicate, or without keys.
     pub packets_dropped: u64,
     /// Packets sent.
     pub packets_sent: u64,
-    /// Packets given up as lost.
+    /// Packets declared lost.
     pub packets_lost: u64,
-    /// Of those, acknowledged after all.
+    /// Packets that were declared lost and acknowledged later.
     pub spurious_losses: u64,
     /// Probe timeouts.
     pub probe_timeouts: u64,
@@ -244,29 +248,32 @@ pub struct Stats {
     pub acks_sent: u64,
     /// ACK frames received.
     pub acks_received: u64,
-    /// Packet numbers left out to catch acknowledgements of what was never sent.
+    /// Packet numbers that were skipped to detect acknowledgements of packets never sent.
     pub numbers_skipped: u64,
-    /// DATA_BLOCKED and STREAM_DATA_BLOCKED frames sent (RFC 9000 s.4.1): the peer's flow control held data
-    /// back that the path could have carried.
+    /// DATA_BLOCKED and STREAM_DATA_BLOCKED frames sent (RFC 9000 s.4.1). Each means that the
+    /// peer's flow control blocked data that the path could have carried.
     pub flow_blocked: u64,
-    /// Those frames received: our flow control held the peer's data back, because the application did not read
-    /// or because a window is at its maximum ([`StreamConfig`](crate::StreamConfig)).
+    /// DATA_BLOCKED and STREAM_DATA_BLOCKED frames received. Each means that our flow control
+    /// blocked the peer, because the application did not read or a window is at its maximum
+    /// ([`StreamConfig`](crate::StreamConfig)).
     pub peer_flow_blocked: u64,
-    /// PINGs sent lest the connection idles away.
+    /// Keep-alive PINGs sent.
     pub keep_alives: u64,
-    /// Choices of hooks among several paths that did not hold, for the path named was none, or none that can be used.
+    /// Path choices of hooks that were rejected, because the path did not exist or was unusable.
     pub path_choices_refused: u64,
-    /// Datagrams that went on a path that a hook had left out for too long.
+    /// Datagrams sent on a path because a hook had left it out for too long.
     pub paths_starved: u64,
     /// DATAGRAM frames sent.
     pub datagram_frames_sent: u64,
-    /// Of those, given up as lost, or dropped since the path takes them no more.
+    /// DATAGRAM frames that were sent and declared lost, or dropped because they no longer fit the
+    /// path.
     pub datagram_frames_lost: u64,
     /// DATAGRAM frames received.
     pub datagram_frames_received: u64,
-    /// Of those, dropped because nobody read them.
+    /// DATAGRAM frames received and dropped, because the application did not read them in time or a
+    /// hook refused them.
     pub datagram_frames_dropped: u64,
-    /// Statistics of the active path now; of several active paths, of one of them.
+    /// Present statistics of the active path. If there are several, statistics of one of them.
     pub path: PathStats,
 }
 
@@ -278,67 +285,67 @@ pub struct Connection {
     start: Box<Start>,
     early: early::Early,
     waiting: waiting::UndecryptedPackets,
-    /// For NEW_TOKEN frames.
+    /// Tokens to send in NEW_TOKEN frames.
     tokens: LazyBox<VecDeque<Bytes>>,
-    /// Packets received in earlier attempts, of other versions.
+    /// Number of packets received in earlier attempts with other versions.
     packets_before: u64,
-    /// The moment of the last call that gave one.
+    /// Latest time that was passed to a call.
     pub(crate) now: Timestamp,
     hooks: Hooks,
     #[cfg(feature = "qlog")]
     qlog: Option<Box<log::Log>>,
-    /// Frames that hooks want sent.
+    /// State of hooks, including frames that they want to send.
     pub(crate) extensions: LazyBox<Extensions>,
     rng: LazyRng,
     coins: Coins,
     handshake: Handshake,
     spaces: Spaces,
     keys: PacketKeys,
-    /// Packets that did not open.
+    /// Number of packets that could not be decrypted.
     forgeries: Forgeries,
     streams: Streams,
     paths: Paths,
-    /// None: there is one path at a time, as one of the ends wants it.
+    /// State of multipath. `None` if either end does not support it.
     multipath: Option<Box<Multipath>>,
-    /// Address that the server prefers to be reached at; on a client until it has been tried.
+    /// The server's preferred address. A client keeps it until it has tried the address.
     preferred_address: Option<Box<PreferredAddress>>,
-    /// The path to or from that address, which the connection moves to once it is validated.
+    /// The path to or from the preferred address. It becomes the active path when it is validated.
     preferred: Option<PathKey>,
     ids: ConnectionIds,
-    /// None: its transport parameters have not come yet.
+    /// The peer's transport parameters. `None` until they arrive.
     peer: Option<Peer>,
     closing: close::Closing,
-    /// Frequency of acknowledgements, ours and the one asked of the peer.
+    /// Acknowledgement frequency of both ends.
     acks: Acknowledgements,
     datagrams: datagrams::Datagrams,
     held: held::Held,
     /// Time at which timers last ran.
     timers_ran: Option<Timestamp>,
-    /// Time of the last packet from the peer, for the idle timeout.
+    /// Times of the last packets, for the idle timeout.
     activity: Activity,
     events: VecDeque<Event>,
     stats: Counters,
 }
 
 impl Connection {
-    /// The oldest event that the application was not told of yet; none when there are no more.
+    /// Returns the oldest event that was not returned yet, or `None`.
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front().or_else(|| self.hook_message());
         event.or_else(|| self.streams.poll_event().map(Event::Stream))
     }
 
-    /// Side of the connection that this end is: client or server.
+    /// Returns whether this end is the client or the server.
     pub fn side(&self) -> Side {
         self.side
     }
 
-    /// The first connection ID that the client sent to: a name of the connection that both ends know,
-    /// and which goes into logs.
+    /// Returns the Destination Connection ID of the client's first packet. Both ends know it, and
+    /// logs identify the connection by it.
     pub fn original_dcid(&self) -> ConnectionId {
         self.ids.original_dcid()
     }
 
-    /// Address that datagrams are sent to on the active path. With several, it is that of one of them: see
+    /// Returns the peer's address on the active path. With several paths, see
     /// [`Connection::paths`].
     pub fn remote_address(&self) -> SocketAddr {
         self.path().remote()
@@ -347,45 +354,48 @@ impl Connection {
     /// Returns the last address at which the peer proved that it receives packets: by a token, by
     /// its handshake or by a PATH_RESPONSE (RFC 9000 s.8). Returns `None` before the first proof.
     ///
-    /// It differs from [`Connection::remote_address`] while the validation of a new path runs.
-    /// Anybody can write any source address into a packet. Code that counts connections by address
-    /// must therefore use this address. It can change with every [`Event::PathValidated`],
-    /// [`Event::Moved`] and [`Event::PathClosed`].
+    /// It differs from [`Connection::remote_address`] while the validation of a new path runs. An
+    /// attacker can spoof a source address. Code that counts connections by address must therefore
+    /// use this address. It can change with every [`Event::PathValidated`], [`Event::Moved`] and
+    /// [`Event::PathClosed`].
     pub fn validated_address(&self) -> Option<SocketAddr> {
         self.paths.last_validated().map(Path::remote)
     }
 
-    /// The round-trip time as it is estimated now.
+    /// Returns the smoothed round-trip time of the active path.
     pub fn rtt(&self) -> Duration {
         self.path().rtt().smoothed()
     }
 
-    /// The largest datagram that the path is known to take, in bytes of UDP payload (RFC 9000 s.14.3).
+    /// Returns the largest UDP payload that the active path is known to support, in bytes (RFC 9000
+    /// s.14.3).
     pub fn current_mtu(&self) -> u16 {
         self.path().mtu()
     }
 
-    /// True if the handshake is complete.
+    /// Returns true if the handshake is complete.
     pub fn is_connected(&self) -> bool {
         self.handshake.is_complete()
     }
 
-    /// True if the connection is over and can be dropped.
+    /// Returns true if the connection is closed, the draining period is over, and it can be
+    /// dropped.
     pub fn is_drained(&self) -> bool {
         self.closing.is_drained()
     }
 
-    /// The protocol that TLS agreed on.
+    /// Returns the application protocol (ALPN), or `None` if TLS has not negotiated one.
     pub fn alpn(&self) -> Option<&[u8]> {
         self.handshake.tls().alpn()
     }
 
-    /// The IDs that packets to this connection may carry.
+    /// Returns our connection IDs. Packets to this connection may carry any of them.
     pub fn local_ids(&self) -> impl Iterator<Item = ConnectionId> + '_ {
         self.ids.all_local()
     }
 
-    /// Opens a stream; none: the peer allows no more now, [`StreamEvent::Available`] will say when.
+    /// Opens a stream. Returns `None` if the connection is closed, or if the peer's limit is
+    /// reached; [`StreamEvent::Available`] reports when the limit rises.
     pub fn open(&mut self, direction: Direction) -> Option<StreamId> {
         if self.closing.is_closed() {
             return None;
@@ -399,7 +409,7 @@ impl Connection {
         id
     }
 
-    /// The next stream that the peer opened.
+    /// Returns the next stream that the peer opened, or `None`.
     pub fn accept(&mut self, direction: Direction) -> Option<StreamId> {
         self.streams.accept(direction)
     }
@@ -409,7 +419,7 @@ impl Connection {
         &mut self.streams
     }
 
-    /// Has the peer say that it is there.
+    /// Sends a PING, which the peer must acknowledge.
     pub fn ping(&mut self) {
         self.activity.ping();
     }
@@ -428,7 +438,8 @@ impl Connection {
         self.paths.active_mut()
     }
 
-    /// The path on which packets of a space go: that of its path ID; of the handshake's, the active one.
+    /// Returns the current path of a packet number space's path ID. Initial and Handshake packets
+    /// use the active path.
     fn path_of(&self, id: SpaceId) -> &Path {
         match id {
             SpaceId::Data(id) => self.paths.current(id).unwrap_or_else(|| self.path()),
@@ -441,7 +452,7 @@ impl Connection {
         &mut self.paths[key]
     }
 
-    /// The space of application data on the active path.
+    /// Returns the packet number space of application data on the active path.
     fn active_space(&self) -> SpaceId {
         SpaceId::Data(self.path().id())
     }

@@ -1,4 +1,4 @@
-//! Connections without protection, for simulations: see [`InsecureNullCrypto`].
+//! Connections without packet protection, for simulations: see [`InsecureNullCrypto`].
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,19 +16,20 @@ use crate::crypto::session::Session;
 use crate::lazy::LazyRng;
 use crate::stream::PagePool;
 
-/// The configuration of either side of a connection without protection. No other leads to one.
+/// Configuration of either end of a connection without packet protection. Only this type creates
+/// such connections.
 #[derive(Clone)]
 pub struct InsecureNullConfig {
-    /// In the place of TLS.
+    /// Replacement for TLS.
     pub crypto: Arc<InsecureNullCrypto>,
-    /// The transport; `versions` and `first_version` have no meaning here.
+    /// Transport configuration. `versions` and `first_version` are ignored.
     pub transport: Arc<TransportConfig>,
-    /// Addresses that a server asks its clients to move to; none: they stay.
+    /// Addresses to which a server asks its clients to migrate. `None`: clients do not migrate.
     pub preferred_addresses: Option<PreferredAddresses>,
 }
 
 impl InsecureNullConfig {
-    /// With the transport as usual.
+    /// Creates a configuration with the default transport and no preferred addresses.
     pub fn new(crypto: InsecureNullCrypto) -> InsecureNullConfig {
         let (crypto, transport) = (Arc::new(crypto), Arc::default());
         InsecureNullConfig { crypto, transport, preferred_addresses: None }
@@ -65,10 +66,10 @@ impl Serve for InsecureNullConfig {
 }
 
 impl Connection {
-    /// As [`Connection::connect`], without protection: for simulations.
+    /// Variant of [`Connection::connect`] without packet protection, for simulations.
     ///
     /// # Errors
-    /// None that is known.
+    /// No case is known.
     pub fn connect_insecure_null(
         now: Timestamp,
         config: &InsecureNullConfig,
@@ -85,10 +86,10 @@ impl Connection {
         Ok(connection)
     }
 
-    /// As [`Connection::accept_from`], without protection: for simulations.
+    /// Variant of [`Connection::accept_from`] without packet protection, for simulations.
     ///
     /// # Errors
-    /// None that is known.
+    /// No case is known.
     pub fn accept_insecure_null(
         now: Timestamp,
         config: &InsecureNullConfig,
@@ -102,8 +103,9 @@ impl Connection {
         Connection::accept_alone(now, config, &first, seed)
     }
 
-    /// Session with which a client without protection can begin its next connection, to send early data: for
-    /// [`InsecureNullCrypto::session`]. None: the server gave none yet, or this end is not such a client.
+    /// Returns the session with which a client without packet protection can resume in its next
+    /// connection and send early data, for [`InsecureNullCrypto::session`]. Returns `None` if the
+    /// server has sent none yet, or if this is not such a client.
     pub fn insecure_null_session(&self) -> Option<&NullSession> {
         match self.handshake.tls() {
             Session::Null(handshake) => handshake.session(),

@@ -38,7 +38,7 @@ pub(super) struct Opened {
     pub placed: Option<usize>,
 }
 
-/// What the keys of a 1-RTT packet depend on.
+/// Values that determine the keys of a 1-RTT packet.
 #[derive(Clone, Copy)]
 struct OneRtt {
     path: PathId,

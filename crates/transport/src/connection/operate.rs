@@ -13,9 +13,9 @@
 //!
 //! [`Connection::notify_on`] and [`Connection::decide_on`] also pass bytes, such as a datagram.
 //!
-//! If no hook is attached to an operation, each of these functions tests one bit. Code that runs for
-//! every packet calls them through a [`Presence`](super::presence::Presence), by the same names. If
-//! the connection has no hooks, there is no test.
+//! If no hook is attached to an operation, each of these functions tests one bit. Code that runs
+//! for every packet calls them through a [`Presence`](super::presence::Presence), by the same
+//! names. If the connection has no hooks, there is no test.
 
 use equic_wire::Side;
 
@@ -26,8 +26,8 @@ use crate::operation::{
     HookContext, HookError, HookId, Hooks, Operation, OwnFrame, Table, Watchers,
 };
 
-/// Puts an error into a place of its own, so that what a hook returns fits into a register once it
-/// is looked at: to hand a [`HookError`] on in the middle of a call costs more than the call.
+/// Boxes the error, so that a hook's result fits into registers. Moving a [`HookError`] through a
+/// call costs more than the call.
 #[cold]
 #[inline(never)]
 fn aside(error: HookError) -> Box<HookError> {
@@ -35,13 +35,15 @@ fn aside(error: HookError) -> Box<HookError> {
 }
 
 impl Connection {
-    /// Attaches a hook to operations of this connection. Where several replace the same operation, the one that was
-    /// attached last is asked first, and the one before it if that leaves the call to the default; of windows and pacing
-    /// rates the least answer holds. Hooks that another hook brought ([`HookContext::attach`]) are asked after those of the
-    /// application.
+    /// Attaches a hook to operations of this connection.
+    ///
+    /// If several hooks replace the same operation, the one attached last is called first. If it
+    /// leaves the call to the default, the one before it is called. For windows and pacing rates,
+    /// the lowest answer applies. Hooks that another hook attached ([`HookContext::attach`]) are
+    /// called after those of the application.
     ///
     /// # Errors
-    /// [`AttachError`]; nothing is attached then.
+    /// Returns an [`AttachError`] if the hook cannot be attached. Nothing is attached in that case.
     pub fn attach(
         &mut self,
         hook: Box<dyn Hook>,
@@ -50,12 +52,13 @@ impl Connection {
         self.attach_with_frames(hook, points, &[])
     }
 
-    /// Attaches a hook that has frame types of its own. It alone writes, parses and processes such frames;
-    /// they go in 1-RTT packets, and are taken from the peer in those alone. What it writes must be one frame
-    /// of the type, as its own [`Operation::ParseFrame`] reads it, or the hook is taken off.
+    /// Attaches a hook that defines frame types. Only this hook writes, parses and processes such
+    /// frames. They are sent and accepted only in 1-RTT packets. Each frame that the hook writes
+    /// must be a single frame of the type, as its own [`Operation::ParseFrame`] reads it. Otherwise
+    /// the hook is detached.
     ///
     /// # Errors
-    /// [`AttachError`]; nothing is attached then.
+    /// Returns an [`AttachError`] if the hook cannot be attached. Nothing is attached in that case.
     pub fn attach_with_frames(
         &mut self,
         hook: Box<dyn Hook>,
@@ -65,7 +68,7 @@ impl Connection {
         self.put_on(hook, points, frames, None)
     }
 
-    /// Attaches a hook, which another may have brought.
+    /// Attaches a hook. `by` is the hook that requested this, if any.
     pub(super) fn put_on(
         &mut self,
         hook: Box<dyn Hook>,
@@ -78,7 +81,7 @@ impl Connection {
             Some(by) => self.extensions.on_brought(id, by),
             None => self.extensions.on_attached(id, frames),
         }
-        // The paper's InitOpaqueData: it is this hook that begins, and it alone.
+        // The paper's InitOpaqueData. It is called only for the new hook.
         let side = u64::from(self.side == Side::Server);
         self.call_one(id, Operation::InitOpaqueData, &[side], Bytes::None);
         if by.is_none() && points.iter().any(|point| point.operation == Operation::WriteParameters)
@@ -88,7 +91,7 @@ impl Connection {
         Ok(id)
     }
 
-    /// Takes a hook off again.
+    /// Detaches a hook and returns it. Returns `None` if it is not attached.
     pub fn detach(&mut self, id: HookId) -> Option<Box<dyn Hook>> {
         let hook = self.hooks.detach(id);
         self.extensions.forget(id);
@@ -96,9 +99,9 @@ impl Connection {
         hook
     }
 
-    /// Takes off a hook that has failed.
+    /// Detaches a hook that has failed, and reports the error.
     pub(super) fn take_off(&mut self, id: HookId, error: HookError) {
-        // Done first: [`Connection::detach`] forgets all that is known of the hook.
+        // This comes first, because [`Connection::detach`] drops all state of the hook.
         self.extensions.on_failed(id, &error);
         if self.detach(id).is_some() {
             self.events.push_back(Event::HookFailed(id, error));
@@ -294,8 +297,8 @@ impl Connection {
         }
     }
 
-    // Most calls have no bytes. They have functions of their own, in which there is no parameter
-    // for them: to hand it over costs as much as the rest of a call.
+    // Most calls have no bytes. They use separate functions without that parameter, because passing
+    // it costs as much as the rest of a call.
     #[inline(never)]
     fn begin_words<I: AbiValue, O: AbiValue>(
         &mut self,
@@ -373,7 +376,8 @@ impl Connection {
         }
     }
 
-    /// Calls those that look on before; returns whom the rest of the call goes to.
+    /// Calls the hooks that observe the operation before it. Returns the hooks for the rest of the
+    /// call.
     #[inline(always)]
     fn call_before(&mut self, call: &Call<'_>) -> Callees {
         let callees = self.hooks.callees(call.operation, call.parameter);
@@ -389,8 +393,8 @@ impl Connection {
         }
     }
 
-    /// Calls the hook at a place in the operation's place, with `outputs` to begin with; none: it
-    /// leaves the call to the default, or has failed.
+    /// Calls the hook at `place` that replaces the operation, with `outputs` as initial values.
+    /// Returns `None` if the hook leaves the call to the default, or fails.
     #[inline(always)]
     fn replace_at<O: AbiValue>(
         &mut self,
@@ -441,8 +445,7 @@ impl Connection {
         }
     }
 
-    /// Calls hooks in the operation's place of which there are several, or one that wants to be
-    /// given the default's answer, which is `usual`.
+    /// Calls the replacing hooks, if there are several or one needs the default's answer, `usual`.
     #[inline(never)]
     fn replace_many<O: AbiValue>(
         &mut self,
@@ -450,13 +453,12 @@ impl Connection {
         call: &mut Call<'_>,
         usual: Option<O>,
     ) -> Option<O> {
-        // By name: places change when one fails.
+        // Hooks are identified by ID, because places change when one fails.
         let chain = self.hooks.all_replacing(callees);
         self.replace_chain(&chain, call, usual)
     }
 
-    /// The answer of those of a chain of hooks, of which the last is asked first. There are 32 at
-    /// most.
+    /// Returns the answer of a chain of at most 32 hooks. The last hook is called first.
     fn replace_chain<O: AbiValue>(
         &mut self,
         chain: &[HookId],
@@ -485,9 +487,9 @@ impl Connection {
         }
     }
 
-    /// Calls all that look on before the operation, or after it, which is when there are outputs.
-    /// Nothing that a hook does calls an operation, so who is attached changes only by a failure;
-    /// returns who it is then.
+    /// Calls all hooks that observe the operation before it, or after it if there are outputs. A
+    /// hook cannot call an operation, so the attached hooks change only by a failure. Returns the
+    /// hooks that are attached then.
     #[inline(never)]
     fn call_many(
         &mut self,
@@ -507,7 +509,7 @@ impl Connection {
                 Some(outputs) => hook.after(host, call, outputs),
             });
             if let Some(Err(error)) = outcome {
-                // It may have been called more than once; what is behind it moves up.
+                // The hook may have been called more than once. Later hooks move up.
                 let gone = |nth: &usize| watcher(&self.hooks, callees, *nth) == Some(place);
                 called -= (0..called).filter(gone).count();
                 callees = self.after_failure(place, error, call);
@@ -516,7 +518,7 @@ impl Connection {
         callees
     }
 
-    /// Takes off a hook that looked on and has failed; returns who is called now.
+    /// Detaches a hook that failed while it observed. Returns the hooks that remain.
     #[cold]
     #[inline(never)]
     fn after_failure(&mut self, place: usize, error: HookError, call: &Call<'_>) -> Callees {
@@ -524,7 +526,7 @@ impl Connection {
         self.hooks.callees(call.operation, call.parameter)
     }
 
-    /// Takes off a hook that wrote outputs which stand for no value.
+    /// Detaches a hook whose outputs represent no valid value.
     #[cold]
     #[inline(never)]
     fn cannot_be(&mut self, place: usize, operation: Operation) {
@@ -542,10 +544,10 @@ impl Connection {
         }
     }
 
-    /// Calls the hook at a place, with the connection as it sees it; none: no hook is there. The
-    /// table of hooks is out of the connection for that time, so that the hook can look at all the
-    /// rest: one word is written, and is put back. To borrow each part of a connection by itself,
-    /// as would be needed else, is a word for each.
+    /// Calls the hook at `place` with access to the connection. Returns `None` if no hook is there.
+    /// The table of hooks is taken out of the connection during the call, so that the hook can read
+    /// all the rest. This moves one word, whereas separate borrows of each part would need one word
+    /// each.
     #[inline(always)]
     pub(super) fn call_at<R>(
         &mut self,
@@ -563,8 +565,8 @@ impl Connection {
         outcome
     }
 
-    /// As [`Connection::call_at`], where hooks define operations that others call: those are lent
-    /// to the one that is called.
+    /// Variant of [`Connection::call_at`] for connections whose hooks define operations that other
+    /// hooks call. Those hooks are lent to the called one.
     #[cold]
     #[inline(never)]
     fn call_among<R>(
@@ -587,8 +589,8 @@ impl Connection {
     }
 }
 
-/// A connection whose hooks are lent to the one that is called. If that panics, they go with the
-/// table, as all hooks do: none of them is left for a hook to call that is attached later.
+/// A connection whose hooks are lent to the hook that is called. If that hook panics, the lent
+/// hooks are dropped with the table, as all hooks are, and no later hook can call them.
 struct Lending<'a>(&'a mut Connection);
 
 impl Drop for Lending<'_> {

@@ -1,5 +1,5 @@
-//! Transport parameters of hooks' own (RFC 9000 s.7.4.2): a hook that is attached before the first packet writes them, and
-//! is told the peer's of the same numbers.
+//! Transport parameters of hooks (RFC 9000 s.7.4.2). A hook that is attached before the first
+//! packet can write parameters. It then receives the peer's parameters with the same IDs.
 
 use equic_wire::Side;
 use equic_wire::params::{RawParameter, RawParameters};
@@ -10,15 +10,16 @@ use super::space::{Space, SpaceId};
 use crate::operation::{Bytes, Call, Decision, HookError, HookId, Operation};
 use crate::stream::Streams;
 
-/// Bytes that one hook may write.
+/// Maximum number of bytes that one hook may write.
 const MAX_BYTES: usize = 256;
-/// Parameters that one hook may write.
+/// Maximum number of parameters that one hook may write.
 const MAX_PARAMETERS: usize = 8;
-/// Numbers below are for the IETF to give (RFC 9000 s.22.3).
+/// Smallest permitted ID. Lower IDs are reserved for standards (RFC 9000 s.22.3).
 const FIRST: u64 = 0x40;
 
 impl Connection {
-    /// Asks a hook that was attached for transport parameters of its own, if it is not too late for them.
+    /// Lets a newly attached hook write transport parameters, if the first packet is not sent or
+    /// processed yet.
     pub(super) fn ask_for_parameters(&mut self, id: HookId) {
         if !self.start.is_unheard(self.side, self.stats.packets_sent) {
             return;
@@ -30,7 +31,8 @@ impl Connection {
         }
     }
 
-    /// Has a hook write parameters, and declares them all, or none. Returns whether there are any.
+    /// Calls a hook to write parameters. Declares all of them, or none. Returns whether there are
+    /// any.
     fn write_parameters(&mut self, id: HookId) -> Result<bool, HookError> {
         let operation = Operation::WriteParameters;
         let Some(place) = self.hooks.place(id) else { return Ok(false) };
@@ -87,7 +89,8 @@ impl Connection {
         Ok(!parameters.is_empty())
     }
 
-    /// TLS has the transport parameters from its beginning on, so it begins again; nobody has heard of it.
+    /// Restarts TLS, which needs the transport parameters at its start. The peer has not seen the
+    /// first attempt.
     fn begin_tls_anew(&mut self, id: HookId) {
         let tls = match self.start.session() {
             Ok(tls) => tls,
@@ -101,7 +104,7 @@ impl Connection {
             *initial = Space::new();
         }
         if self.keys.has_early() {
-            // The session may be spent. Nothing was sent by it.
+            // The first attempt may have used up the session. No early data was sent with it.
             self.early = Early::default();
             self.keys.set_early(None);
             let pages = self.streams.take_pages();
@@ -112,7 +115,7 @@ impl Connection {
         self.begin_early();
     }
 
-    /// The peer's transport parameters: hooks that wrote some of the same numbers are told of them.
+    /// Passes each of the peer's transport parameters to the hook that declared the same ID.
     pub(super) fn tell_parameters(&mut self, bytes: &[u8]) {
         for one in RawParameters::new(bytes).flatten() {
             let number = one.id.0.get();

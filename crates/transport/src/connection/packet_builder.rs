@@ -1,11 +1,11 @@
-//! Building of a packet, behind those that stand in its datagram already: header, room for frames, padding, and the
-//! protection of the whole (RFC 9000 s.12.2, s.14.1, s.17; RFC 9001 s.5).
+//! Builds a packet after the packets that its datagram already contains: header, room for frames,
+//! padding, and protection (RFC 9000 s.12.2, s.14.1, s.17; RFC 9001 s.5).
 //!
 //! ```text
-//! PacketBuilder::open   -> the header is written; none: there is no room
-//! payload, wrote        -> frames are written by the caller, into the room before the tag
-//! padding_wanted, pad   -> PADDING behind them
-//! finish                -> BuiltPacket: what is in it, and its bytes
+//! PacketBuilder::open   -> writes the header; None if there is no room
+//! payload, wrote        -> the caller writes frames into the room before the tag
+//! padding_wanted, pad   -> writes PADDING after the frames
+//! finish                -> BuiltPacket: the packet's content and its bytes
 //! BuiltPacket::protect  -> the packet is ready to be sent
 //! ```
 
@@ -16,46 +16,46 @@ use super::packet_keys::PacketKeys;
 use super::space::{SentFrame, SpaceId};
 use crate::crypto::header_mask;
 
-/// Bytes of every AEAD tag in QUIC (RFC 9001 s.5.3).
+/// Size of every AEAD tag in QUIC, in bytes (RFC 9001 s.5.3).
 pub(super) const TAG_LEN: usize = 16;
 
-/// Fewer bytes are not worth another packet in a datagram: the longest header without a token takes 53,
-/// with IDs of 20 bytes each, and the tag 16.
+/// Minimum remaining room in a datagram for another packet. The longest header without a token has
+/// 53 bytes with two IDs of 20 bytes, and the tag has 16.
 pub(super) const MIN_PACKET: usize = 53 + TAG_LEN + 16;
 
-/// Size that PADDING frames are to fill a datagram to, in bytes from the datagram's beginning.
+/// Size to which PADDING frames fill a datagram, in bytes from its beginning.
 #[derive(Clone, Copy)]
 pub(super) struct Padding {
     to: usize,
-    /// If no other packet has room behind it.
+    /// Size if no other packet fits after this one.
     if_last: usize,
 }
 
 impl Padding {
-    /// Only what header protection needs.
+    /// No padding beyond what header protection needs.
     pub(super) const NONE: Padding = Padding { to: 0, if_last: 0 };
 
-    /// The datagram is filled to this size.
+    /// Fills the datagram to this size.
     pub(super) fn to(to: usize) -> Padding {
         Padding { to, if_last: to }
     }
 
-    /// The datagram is filled to this size if no other packet has room behind this one: else the next does it.
+    /// Fills the datagram to this size if no other packet fits after this one. Otherwise the next
+    /// packet does it.
     pub(super) fn if_last(to: usize) -> Padding {
         Padding { to: 0, if_last: to }
     }
 }
 
-/// Header of a packet to be built.
+/// Header of a packet to build.
 pub(super) enum Header<'a> {
-    /// Of an Initial, 0-RTT or Handshake packet.
+    /// Header of an Initial, 0-RTT or Handshake packet.
     Long(LongHeader<'a>),
-    /// Of a 1-RTT packet.
+    /// Header of a 1-RTT packet.
     Short(ShortHeader),
 }
 
-/// A packet in the making. Nothing else of the connection is known here: which packet it is and what goes into it
-/// is for the caller to say.
+/// A packet that is being built. The caller selects the packet and its content.
 pub(super) struct PacketBuilder<'d, 'b> {
     datagram: &'d mut Writer<'b>,
     open: OpenPacket,
@@ -67,7 +67,7 @@ pub(super) struct PacketBuilder<'d, 'b> {
     padded: bool,
 }
 
-/// Number of a packet that is sent.
+/// Number of a packet to send.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TxNumber {
     pub space: SpaceId,
@@ -78,7 +78,7 @@ pub(super) struct TxNumber {
 }
 
 impl<'d, 'b> PacketBuilder<'d, 'b> {
-    /// True if another packet is worth beginning in a datagram.
+    /// Returns true if the datagram has enough room for another packet.
     pub(super) fn has_room(datagram: &Writer<'_>) -> bool {
         datagram.remaining() >= MIN_PACKET
     }
@@ -101,7 +101,7 @@ impl<'d, 'b> PacketBuilder<'d, 'b> {
         Some(PacketBuilder { datagram, open, id, number, padding, frames, eliciting, padded })
     }
 
-    /// Lists the frames in this, which is empty, for its memory. To be called before any frame is written.
+    /// Reuses the allocation of `frames`, which must be empty. Call it before any frame is written.
     pub(super) fn list_in(&mut self, frames: Vec<SentFrame>) {
         debug_assert!(
             self.frames.is_empty() && frames.is_empty(),
@@ -110,47 +110,50 @@ impl<'d, 'b> PacketBuilder<'d, 'b> {
         self.frames = frames;
     }
 
-    /// Bytes that frames may take; none: not even the tag has room.
+    /// Returns the room for frames in bytes, or `None` if not even the tag fits.
     pub(super) fn room(&self) -> Option<usize> {
         self.datagram.remaining().checked_sub(TAG_LEN)
     }
 
-    /// The room for frames, and the list of those that are written there. [`PacketBuilder::wrote`] is next.
+    /// Returns the room for frames, and the list of frames written. Call [`PacketBuilder::wrote`]
+    /// next.
     pub(super) fn payload(&mut self) -> Option<(Writer<'_>, &mut Vec<SentFrame>)> {
-        // Room for the tag is kept by a writer that ends before it.
+        // The writer ends before the room for the tag.
         let room = self.room()?;
         let writer = Writer::new(self.datagram.unwritten_mut().get_mut(..room)?);
         Some((writer, &mut self.frames))
     }
 
-    /// Frames of so many bytes are written; `eliciting`: the peer acknowledges them. None: they are longer than the
-    /// room was.
+    /// Records that the caller wrote frames of `bytes` bytes. `eliciting` is true if they are
+    /// ack-eliciting. Returns `None` if they exceed the room.
     pub(super) fn wrote(&mut self, bytes: usize, eliciting: bool) -> Option<()> {
         self.datagram.reserve(bytes).ok()?;
         self.eliciting |= eliciting;
         Some(())
     }
 
-    /// PADDING frames without which there would be no sample for header protection (RFC 9001 s.5.4.2).
+    /// Returns how many PADDING frames are needed for the header protection sample (RFC 9001
+    /// s.5.4.2).
     fn padding_needed(&self) -> usize {
         self.open.padding_needed(self.datagram, TAG_LEN)
     }
 
-    /// Size that PADDING frames are to fill the datagram to; 0: to none.
+    /// Returns the size to which PADDING frames fill the datagram, or 0 if they do not.
     fn filled(&self) -> usize {
         let left = self.datagram.remaining().saturating_sub(TAG_LEN);
         let Padding { to, if_last } = self.padding;
         if left < MIN_PACKET { to.max(if_last) } else { to }
     }
 
-    /// PADDING frames that the packet is to have behind its frames: for its datagram's size, and for a sample.
+    /// Returns how many PADDING frames must follow the packet's frames, for the datagram's size and
+    /// the sample.
     pub(super) fn padding_wanted(&self) -> usize {
         let end = self.datagram.position() + TAG_LEN;
         self.filled().saturating_sub(end).max(self.padding_needed())
     }
 
-    /// Writes so many PADDING frames, or as many as are needed and have room. A packet that is padded for more than
-    /// its sample counts toward bytes in flight (RFC 9002 s.2).
+    /// Writes `wish` PADDING frames, but at least as many as the sample needs, and at most as many
+    /// as fit. A packet padded beyond its sample counts toward bytes in flight (RFC 9002 s.2).
     pub(super) fn pad(&mut self, wish: usize) -> Option<()> {
         let needed = self.padding_needed();
         self.padded = self.filled() > 0 || wish > needed;
@@ -158,7 +161,8 @@ impl<'d, 'b> PacketBuilder<'d, 'b> {
         self.datagram.zeros(wish.max(needed).min(most)).ok()
     }
 
-    /// Makes room for the tag and fills in the Length. None: the packet is too short to be protected, or too long.
+    /// Reserves room for the tag and writes the Length field. Returns `None` if the packet is too
+    /// short to be protected, or too long.
     pub(super) fn finish(self) -> Option<BuiltPacket<'d>> {
         let PacketBuilder { datagram, open, id, number, frames, eliciting, padded, .. } = self;
         let layout = open.finish(datagram, TAG_LEN).ok()?;
@@ -167,7 +171,7 @@ impl<'d, 'b> PacketBuilder<'d, 'b> {
     }
 }
 
-/// A packet as it goes out but for its protection.
+/// A complete packet without protection.
 pub(super) struct BuiltPacket<'d> {
     bytes: &'d mut [u8],
     layout: FinishedPacket,
@@ -183,41 +187,41 @@ impl BuiltPacket<'_> {
         self.number
     }
 
-    /// Bytes of the whole packet, tag included.
+    /// Returns the size of the packet in bytes, including the tag.
     pub(super) fn size(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The frames, PADDING among them.
+    /// Returns the frames, including PADDING.
     pub(super) fn payload(&self) -> &[u8] {
         let body = self.bytes.get(self.layout.header_len..).unwrap_or(&[]);
         body.get(..body.len().saturating_sub(TAG_LEN)).unwrap_or(&[])
     }
 
-    /// The whole packet, room for the tag included.
+    /// Returns the bytes of the packet, including the room for the tag.
     #[cfg(feature = "qlog")]
     pub(super) fn bytes(&self) -> &[u8] {
         self.bytes
     }
 
-    /// Bytes of header, packet number included.
+    /// Returns the length of the header in bytes, including the packet number.
     #[cfg(feature = "qlog")]
     pub(super) fn header_len(&self) -> usize {
         self.layout.header_len
     }
 
-    /// True if the peer acknowledges the packet.
+    /// Returns true if the packet is ack-eliciting.
     pub(super) fn is_eliciting(&self) -> bool {
         self.eliciting
     }
 
-    /// True if the packet counts toward bytes in flight (RFC 9002 s.2).
+    /// Returns true if the packet counts toward bytes in flight (RFC 9002 s.2).
     pub(super) fn is_in_flight(&self) -> bool {
         self.eliciting || self.padded
     }
 
-    /// Packet protection, then header protection (RFC 9001 s.5.3, s.5.4). None: there are no keys, or they may
-    /// protect no more packets.
+    /// Applies packet protection and header protection (RFC 9001 s.5.3, s.5.4). Returns `None` if
+    /// there are no keys, or if they have reached their limit.
     pub(super) fn protect(&mut self, keys: &mut PacketKeys) -> Option<()> {
         let (header, body) = self.bytes.split_at_mut(self.layout.header_len);
         let (payload, tag) = body.split_at_mut(body.len() - TAG_LEN);
@@ -228,7 +232,7 @@ impl BuiltPacket<'_> {
         self.layout.protect(self.bytes, &mask)
     }
 
-    /// The frames of the packet, to be remembered until it is acknowledged or lost.
+    /// Returns the frames of the packet, to be stored until it is acknowledged or lost.
     pub(super) fn into_frames(self) -> Vec<SentFrame> {
         self.frames
     }
@@ -285,7 +289,7 @@ mod tests {
         packet.wrote(count, count > 0).unwrap();
     }
 
-    /// Opens the packets of a datagram as a server does: each one's number and payload.
+    /// Opens the packets of a datagram as a server does. Returns the number and payload of each.
     fn read(datagram: &mut [u8]) -> Vec<(u64, Vec<u8>)> {
         let server = keys(Side::Server);
         let options = ParseOptions { dcid_len: 8, greased_fixed_bit: false };
@@ -329,7 +333,7 @@ mod tests {
             packet.protect(&mut client).unwrap();
             assert_eq!(packet.into_frames(), vec![SentFrame::Ping; 20]);
         }
-        assert_eq!(datagram.position(), 1000, "the second fills the datagram");
+        assert_eq!(datagram.position(), 1000, "the second packet fills the datagram");
         let opened = read(datagram.written_mut());
         let numbers: Vec<u64> = opened.iter().map(|(number, _)| *number).collect();
         assert_eq!(numbers, [7, 300]);
@@ -372,7 +376,8 @@ mod tests {
                 packet.pad(packet.padding_wanted())?;
                 packet.finish()
             });
-            // First byte, version, two IDs with their lengths, token, Length; number, payload and tag: 20.
+            // First byte, version, two IDs with their lengths, token, Length. The number, payload
+            // and tag take 20 bytes.
             let least = 1 + 4 + 9 + 1 + 6 + 2 + 20;
             assert_eq!(finished.map(|packet| packet.size()), (size >= least).then_some(least));
         }
@@ -380,7 +385,7 @@ mod tests {
 
     #[test]
     fn packet_is_padded_for_its_header_protection_sample() {
-        // Number of one byte, frames, tag: 20 at least.
+        // A packet number of one byte, the frames and the tag must have at least 20 bytes.
         for frames in 0..6 {
             let mut buffer = [0; 100];
             let mut datagram = Writer::new(&mut buffer);

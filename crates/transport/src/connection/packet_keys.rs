@@ -1,5 +1,5 @@
-//! Keys of a connection's packets: those of Initial, Handshake and 0-RTT packets, which are never updated, and those
-//! of 1-RTT packets (RFC 9001 s.4.1.4, s.4.9).
+//! Keys of a connection's packets: keys of Initial, Handshake and 0-RTT packets, which are never
+//! updated, and keys of 1-RTT packets (RFC 9001 s.4.1.4, s.4.9).
 
 use equic_wire::packet::PacketType;
 use rustls::quic::{DirectionalKeys, HeaderProtectionKey, Keys, PacketKey, Tag};
@@ -11,11 +11,11 @@ use crate::crypto::{KeyLimits, OneRttKeys, last_words};
 /// Keys of Initial or Handshake packets.
 #[derive(Default)]
 enum LongKeys {
-    /// They may still come.
+    /// The keys are not available yet.
     #[default]
     Awaited,
     Ready(Box<Keys>),
-    /// They are gone for good.
+    /// The keys were discarded for good.
     Discarded,
 }
 
@@ -28,11 +28,11 @@ impl LongKeys {
     }
 }
 
-/// All keys. Nothing else of the connection is known here: when keys come and go is for the handshake to say.
+/// All keys of a connection. The handshake installs and discards them.
 pub(super) struct PacketKeys {
     initial: LongKeys,
     handshake: LongKeys,
-    /// Keys of early data: a client's to seal, a server's to open.
+    /// 0-RTT keys: a client seals with them, and a server opens with them.
     early: Option<DirectionalKeys>,
     one_rtt: Option<OneRttKeys>,
     limits: KeyLimits,
@@ -60,8 +60,8 @@ impl PacketKeys {
         }
     }
 
-    /// Keys of Initial or Handshake packets have come, or others in their place. Those that were discarded do not
-    /// come back.
+    /// Installs or replaces keys of Initial or Handshake packets. Does nothing if they were
+    /// discarded.
     pub(super) fn install(&mut self, id: SpaceId, new: Keys) {
         match self.long_mut(id) {
             Some(LongKeys::Discarded) | None => {}
@@ -69,34 +69,37 @@ impl PacketKeys {
         }
     }
 
-    /// Keys of 1-RTT packets have come.
+    /// Installs the keys of 1-RTT packets.
     pub(super) fn install_one_rtt(&mut self, keys: Keys, next: impl Into<KeySource>) {
         self.one_rtt = Some(OneRttKeys::new(keys, next, self.limits));
     }
 
-    /// Keys of 0-RTT packets have come; none: they are gone, or there are none.
+    /// Installs the keys of 0-RTT packets, or removes them if `keys` is `None`.
     pub(super) fn set_early(&mut self, keys: Option<DirectionalKeys>) {
         self.early = keys;
     }
 
-    /// Keys of a space are not needed any more (RFC 9001 s.4.9); 1-RTT keys are, until the end.
+    /// Discards the keys of a space (RFC 9001 s.4.9). Does nothing for 1-RTT keys, which are kept
+    /// until the end.
     pub(super) fn discard(&mut self, id: SpaceId) {
         if let Some(keys) = self.long_mut(id) {
             *keys = LongKeys::Discarded;
         }
     }
 
-    /// True if the keys of a space are there; of application data those of 1-RTT packets.
+    /// Returns true if the keys of a space are available. For application data, these are the 1-RTT
+    /// keys.
     pub(super) fn has(&self, id: SpaceId) -> bool {
         self.long(id).map_or(self.one_rtt.is_some(), |keys| keys.ready().is_some())
     }
 
-    /// True if the keys of a space are gone for good.
+    /// Returns true if the keys of a space were discarded.
     pub(super) fn is_discarded(&self, id: SpaceId) -> bool {
         matches!(self.long(id), Some(LongKeys::Discarded))
     }
 
-    /// True if those of 1-RTT packets are the only keys that any packet to be sent can have: all others are gone.
+    /// Returns true if only 1-RTT keys remain for packets to send, because all others were
+    /// discarded.
     #[inline]
     pub(super) fn are_one_rtt_alone(&self) -> bool {
         let gone = |keys: &LongKeys| matches!(keys, LongKeys::Discarded);
@@ -115,7 +118,8 @@ impl PacketKeys {
         self.one_rtt.as_mut()
     }
 
-    /// Keys that the next packet of a space is sealed with and that are never updated: not those of 1-RTT packets.
+    /// Returns the keys for the next packet of a space if they are never updated, so never 1-RTT
+    /// keys.
     fn sealing(&self, id: SpaceId) -> Option<&DirectionalKeys> {
         match self.long(id) {
             Some(keys) => keys.ready().map(|keys| &keys.local),
@@ -124,20 +128,20 @@ impl PacketKeys {
         }
     }
 
-    /// Most packets that a space's keys may protect if they are never updated: those of every space but 1-RTT;
-    /// none for 1-RTT, and where there are no keys.
+    /// Returns the confidentiality limit of the keys of a space that are never updated. Returns
+    /// `None` for 1-RTT keys, or without keys.
     fn limit(&self, id: SpaceId) -> Option<u64> {
         Some(self.limits.confidentiality(self.sealing(id)?.packet.confidentiality_limit()))
     }
 
-    /// True if so many packets of a space were sent that the rest is reserved for closing the connection. Packet
-    /// numbers, of which `next` is the next, are not less than packets.
+    /// Returns true if the packets sent in a space leave only the reserve for closing the
+    /// connection. The next packet number, `next`, is at least the number of packets sent.
     pub(super) fn is_worn_out(&self, id: SpaceId, next: u64) -> bool {
         self.limit(id).is_some_and(|limit| next >= limit - last_words(limit))
     }
 
-    /// Encrypts the payload of a packet of a space, in place; the tag goes behind it. None: there are no keys, or
-    /// they may protect no more packets (RFC 9001 s.6.6).
+    /// Encrypts the payload of a packet of a space in place and returns the tag. Returns `None` if
+    /// there are no keys, or if they have reached their limit (RFC 9001 s.6.6).
     pub(super) fn seal(
         &mut self,
         id: SpaceId,
@@ -153,7 +157,7 @@ impl PacketKeys {
         if beyond { None } else { keys.packet.encrypt_in_place(number, header, payload).ok() }
     }
 
-    /// Header protection of packets of a space to send.
+    /// Returns the key for header protection of packets to send in a space.
     #[inline(always)]
     pub(super) fn local_header(&self, id: SpaceId) -> Option<&dyn HeaderProtectionKey> {
         match (id, &self.one_rtt) {
@@ -162,7 +166,7 @@ impl PacketKeys {
         }
     }
 
-    /// Keys to open packets of these kinds: of all but 1-RTT packets.
+    /// Returns the keys to open packets of this type, or `None` for 1-RTT packets.
     fn opening(&self, kind: PacketType) -> Option<&DirectionalKeys> {
         match kind {
             PacketType::Initial => self.initial.ready().map(|keys| &keys.remote),
@@ -181,7 +185,7 @@ impl PacketKeys {
         }
     }
 
-    /// Protection of packets received, of all but 1-RTT packets.
+    /// Returns the key for packet protection of received packets, or `None` for 1-RTT packets.
     pub(super) fn remote_packet(&self, kind: PacketType) -> Option<&dyn PacketKey> {
         Some(&*self.opening(kind)?.packet)
     }
@@ -247,10 +251,10 @@ mod tests {
         let mut all = empty();
         all.install(SpaceId::Initial, keys(Side::Client));
         assert!(!all.is_worn_out(SpaceId::Initial, 13));
-        assert!(all.is_worn_out(SpaceId::Initial, 14), "two are left to say that it ends");
+        assert!(all.is_worn_out(SpaceId::Initial, 14), "two packets are reserved for closing");
         assert!(all.seal(SpaceId::Initial, 15, &[], &mut [0; 20]).is_some());
         assert!(all.seal(SpaceId::Initial, 16, &[], &mut [0; 20]).is_none());
-        assert!(!all.is_worn_out(SpaceId::Handshake, 1000), "there are none to wear out");
+        assert!(!all.is_worn_out(SpaceId::Handshake, 1000), "there are no Handshake keys");
     }
 
     #[test]
@@ -259,18 +263,18 @@ mod tests {
         client.set_early(Some(keys(Side::Client).local));
         assert!(client.has_early() && !client.has(SpaceId::DATA));
         assert!(client.seal(SpaceId::DATA, 0, &[], &mut [0; 20]).is_some());
-        assert!(client.seal(SpaceId::DATA, 16, &[], &mut [0; 20]).is_none(), "they have a limit");
+        assert!(client.seal(SpaceId::DATA, 16, &[], &mut [0; 20]).is_none(), "0-RTT has a limit");
         assert!(client.remote_header(PacketType::ZeroRtt).is_some());
         client.set_early(None);
         assert!(client.seal(SpaceId::DATA, 0, &[], &mut [0; 20]).is_none());
         client.one_rtt = Some(crate::crypto::testing::one_rtt_pair().0);
         client.set_early(Some(keys(Side::Client).local));
         assert!(client.has(SpaceId::DATA) && client.one_rtt().is_some());
-        // Those of 1-RTT packets count their packets themselves.
+        // 1-RTT keys count their packets themselves.
         assert!(client.seal(SpaceId::DATA, 1_000, &[], &mut [0; 20]).is_some());
         assert!(!client.is_worn_out(SpaceId::DATA, 1_000));
         for id in [SpaceId::Initial, SpaceId::Handshake] {
-            assert!(!client.are_one_rtt_alone(), "others may come");
+            assert!(!client.are_one_rtt_alone(), "other keys may arrive");
             client.discard(id);
         }
         assert!(client.are_one_rtt_alone());

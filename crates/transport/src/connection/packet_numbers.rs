@@ -1,31 +1,31 @@
-//! Numbers of the packets that are sent in a space (RFC 9000 s.12.3), some of which are left out.
+//! Packet numbers that are sent in a space (RFC 9000 s.12.3). Some are skipped.
 
 use rand::Rng;
 
-/// Most packet numbers that may be left out at once: those left out are remembered.
+/// Maximum number of packet numbers that are skipped at once. The skipped numbers must be stored.
 const MAX_SKIP: u64 = 64;
 
-/// At most so many packets between two numbers left out.
+/// Maximum number of packets between two skipped numbers.
 const MAX_SKIP_DISTANCE: u64 = 8192;
 
-/// Packet numbers of one space. Nothing else of it is known here.
+/// Packet numbers of one space.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PacketNumbers {
     next: u64,
-    /// The next one to leave out (RFC 9000 s.21.4); none: not chosen yet.
+    /// The next number to skip (RFC 9000 s.21.4). `None` if it is not chosen yet.
     skip: Option<u64>,
 }
 
 impl PacketNumbers {
-    /// The least number that was not used yet.
+    /// Returns the lowest number that was not used or skipped.
     pub(super) fn next(&self) -> u64 {
         self.next
     }
 
-    /// The number of the next packet, if nobody wants another. From time to time one is left out, so that a peer
-    /// that acknowledges what it has not received is found out (RFC 9000 s.21.4).
+    /// Returns the number of the next packet by default. Numbers are skipped from time to time, to
+    /// detect a peer that acknowledges packets it has not received (RFC 9000 s.21.4).
     pub(super) fn choose(&mut self, rng: &mut impl Rng) -> u64 {
-        // Often in the beginning, when a window grows fastest, then ever more seldom.
+        // Skips are frequent at first, when the window grows fastest, and then become rare.
         let mut later =
             |from: u64| from + rng.random_range(1..=(2 * from).clamp(16, MAX_SKIP_DISTANCE));
         let next = self.next;
@@ -35,8 +35,8 @@ impl PacketNumbers {
         number
     }
 
-    /// A packet takes this number, or, if it was used or leaves out too many, the one nearest to it that may be
-    /// taken. Returns which.
+    /// Uses the number `wanted` for a packet. If it was used or would skip too many, uses the
+    /// nearest permitted number. Returns the number used.
     #[inline]
     pub(super) fn take(&mut self, wanted: u64) -> u64 {
         let number = wanted.clamp(self.next, self.next + MAX_SKIP);

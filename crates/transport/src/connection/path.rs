@@ -1,4 +1,4 @@
-//! State that a connection keeps of one path. `path/validation.rs`: whether the peer is there.
+//! State of a path of a connection. `path/validation.rs`: validation of its address.
 
 mod validation;
 
@@ -40,18 +40,20 @@ const LEAST: u64 = MIN_PACKET as u64;
 /// ten packets of the minimum size; a larger size would save one or two of them.
 const BULK_WAITING: u64 = 12_000;
 
-/// Bytes sent on a path after which larger datagrams are looked for, however little waits at a time.
+/// Number of bytes sent on a path from which on larger datagram sizes are searched for, however
+/// little waits at a time.
 const BULK_SENT: u64 = 36_000;
 
-/// A hook keeps datagrams of a path back.
+/// Period in which a hook holds back datagrams of a path.
 #[derive(Debug, Clone, Copy)]
 struct Hold {
     since: Timestamp,
-    /// It has done so for long enough.
+    /// True if the hook has used up the permitted time.
     over: bool,
 }
 
-/// Acknowledged packets as the congestion controller is told of them: an [`AckSample`] but for the round-trip time.
+/// Acknowledged packets for the congestion controller: an [`AckSample`] without the round-trip
+/// time.
 pub(super) struct Acknowledged {
     pub now: Timestamp,
     pub acked: u64,
@@ -61,23 +63,25 @@ pub(super) struct Acknowledged {
     pub rate: Option<RateSample>,
 }
 
-/// A path: addresses, and what is kept for each path (RFC 9000 s.9.4). Which paths there are, and which one is active,
-/// is not known here.
+/// A path: its addresses, and the state that each path has (RFC 9000 s.9.4). `Paths` manages which
+/// paths exist and which is active.
 pub(super) struct Path {
     key: PathKey,
     /// Path ID whose packet numbers and connection IDs the path uses (RFC 10069).
     id: PathId,
-    /// It is the one that its path ID uses, and not one that is left or not gone to yet.
+    /// True if this is the current path of its path ID. Others are paths before or after a
+    /// migration.
     current: bool,
-    /// The last path that its path ID used while its address was validated, before the current one: where the path ID
-    /// returns if the validation of its current path fails (RFC 9000 s.9.3.2).
+    /// True if this is the last path that its path ID used with a validated address, before the
+    /// current one. The path ID returns to it if the validation of its current path fails (RFC 9000
+    /// s.9.3.2).
     fallback: bool,
-    /// Nothing is sent on it any more (RFC 10069 s.3.4).
+    /// True if the path is abandoned, so that nothing is sent on it (RFC 10069 s.3.4).
     abandoned: bool,
-    /// Packets below this number: their content has been sent on other paths, too.
+    /// The content of packets below this number was also sent on other paths.
     moved: u64,
     remote: SocketAddr,
-    /// Our address, as far as it is known.
+    /// Our address, or `None` if it is unknown.
     local: Option<IpAddr>,
     /// Bytes of UDP payload sent and received between these addresses.
     bytes: (u64, u64),
@@ -85,12 +89,13 @@ pub(super) struct Path {
     controller: Box<dyn Controller>,
     pacer: Pacer,
     rates: DeliveryRate,
-    /// The latest sample, in bytes a second; 0: none yet.
+    /// Latest sample of the delivery rate in bytes per second. 0 before the first sample.
     delivery_rate: u64,
     usage: WindowUsage,
-    /// Bytes in flight, of all spaces.
+    /// Bytes in flight, in all packet number spaces.
     in_flight: u64,
-    /// Of these, bytes of packets with nothing but frames of hooks that other hooks brought.
+    /// Part of `in_flight`: bytes of packets that contain only frames of hooks that other hooks
+    /// attached.
     of_brought: u64,
     mtu: MtuDiscovery,
     ecn: EcnValidation,
@@ -98,18 +103,19 @@ pub(super) struct Path {
     /// Time of the last acknowledgement or probe timeout.
     progress: Timestamp,
     paced_until: Option<Timestamp>,
-    /// Rate at which all connections that share a window may send together, while it is this connection's turn;
-    /// otherwise the least there is.
+    /// Rate at which all connections that share a window may send together, during this
+    /// connection's turn. Otherwise the minimum.
     turn: Rate,
-    /// Its methods are in its file.
+    /// Its methods are in `path/validation.rs`.
     validation: Validation,
-    /// Sequence number of the peer's connection ID that is used on this path. `None`: the peer has given
-    /// none that may be used, so that nothing is sent on the path unless it is the current one.
+    /// Sequence number of the peer's connection ID that is used on this path. `None` if the peer
+    /// has issued none that may be used. Nothing is then sent on the path unless it is the current
+    /// one.
     remote_id: Option<u64>,
-    /// The congestion window that a hook wants.
+    /// Congestion window in bytes that a hook has set.
     hook_window: Option<u64>,
     hold: Option<Hold>,
-    /// Packets that were sent on the path and given up as lost.
+    /// Number of packets sent on the path and declared lost.
     lost: u64,
 }
 
@@ -155,12 +161,13 @@ impl Path {
         }
     }
 
-    /// Validates ECN anew, with the counts of the path that was in use before; `marks`: packets may be marked at all.
+    /// Restarts ECN validation with the counts of the path that was in use before. `marks` is true
+    /// if packets may be marked.
     pub(super) fn restart_ecn(&mut self, before: &EcnValidation, marks: bool) {
         self.ecn = before.restart(marks);
     }
 
-    /// Validation of ECN on the path.
+    /// Returns the ECN validation of the path.
     pub(super) fn ecn(&self) -> &EcnValidation {
         &self.ecn
     }
@@ -169,17 +176,18 @@ impl Path {
         self.key
     }
 
-    /// Path ID whose packet numbers and connection IDs the path uses.
+    /// Returns the path ID whose packet numbers and connection IDs the path uses.
     pub(super) fn id(&self) -> PathId {
         self.id
     }
 
-    /// The path uses packet numbers and connection IDs of this path ID; to be said before it is added to the others.
+    /// Sets the path ID whose packet numbers and connection IDs the path uses. Call it before the
+    /// path is added to `Paths`.
     pub(super) fn set_id(&mut self, id: PathId) {
         self.id = id;
     }
 
-    /// True if the path is the one that its path ID uses.
+    /// Returns true if this is the current path of its path ID.
     pub(super) fn is_current(&self) -> bool {
         self.current
     }
@@ -188,7 +196,8 @@ impl Path {
         self.current = current;
     }
 
-    /// True if its path ID returns to this path when the validation of the current one fails.
+    /// Returns true if the path ID returns to this path when the validation of the current one
+    /// fails.
     pub(super) fn is_fallback(&self) -> bool {
         self.fallback
     }
@@ -197,12 +206,12 @@ impl Path {
         self.fallback = fallback;
     }
 
-    /// True if nothing may be sent on the path any more.
+    /// Returns true if the path is abandoned.
     pub(super) fn is_abandoned(&self) -> bool {
         self.abandoned
     }
 
-    /// Nothing is sent on the path from now on.
+    /// Abandons the path: nothing is sent on it from now on.
     pub(super) fn abandon(&mut self) {
         self.abandoned = true;
         self.validation.stop();
@@ -214,39 +223,40 @@ impl Path {
         std::mem::replace(&mut self.moved, next)
     }
 
-    /// True if nothing was heard of what was sent last on the path: another one is better.
+    /// Returns true if a probe timeout occurred since the last acknowledgement. Other paths are
+    /// then preferred.
     pub(super) fn is_suspect(&self) -> bool {
         self.backoff.count() > 0
     }
 
-    /// Address of the peer.
+    /// Returns the peer's address.
     pub(super) fn remote(&self) -> SocketAddr {
         self.remote
     }
 
-    /// Our address, as far as it is known.
+    /// Returns our address, or `None` if it is unknown.
     pub(super) fn local(&self) -> Option<IpAddr> {
         self.local
     }
 
-    /// A datagram came to this address of ours: the path has it, if it was not known before.
+    /// Records our address from a received datagram, if it was unknown.
     pub(super) fn learn_local(&mut self, local: Option<IpAddr>) {
         self.local = self.local.or(local);
     }
 
-    /// A datagram of so many bytes came from the path's address.
+    /// Records a datagram of `bytes` bytes from the path's address.
     pub(super) fn on_datagram_received(&mut self, bytes: usize) {
         self.on_credit(bytes);
         self.bytes.1 += bytes as u64;
     }
 
-    /// Bytes of datagrams sent and received.
+    /// Returns the bytes of UDP payload sent and received.
     pub(super) fn bytes(&self) -> (u64, u64) {
         self.bytes
     }
 
-    /// Returns the sequence number of the peer's connection ID that is used on this path, or `None` if there
-    /// is none for it.
+    /// Returns the sequence number of the peer's connection ID that is used on this path. Returns
+    /// `None` if the peer has issued none that may be used.
     pub(super) fn remote_id(&self) -> Option<u64> {
         self.remote_id
     }
@@ -255,7 +265,7 @@ impl Path {
         self.remote_id = sequence;
     }
 
-    /// The peer's `max_udp_payload_size`: what is sent is no larger from now on.
+    /// Applies the peer's `max_udp_payload_size`. Datagrams are no larger from now on.
     pub(super) fn on_peer_limit(&mut self, limit: u64) {
         let before = self.mtu.current();
         self.mtu.on_peer_limit(limit);
@@ -272,25 +282,27 @@ impl Path {
         self.hold = None;
     }
 
-    /// True if there is credit for a datagram: one as large as those of the handshake must be
-    /// (RFC 9000 s.14.1); later, as large as the path allows (s.8.2.1).
+    /// Returns true if there is anti-amplification credit for a datagram. On the first path, that
+    /// is a datagram of the size that the handshake requires (RFC 9000 s.14.1). On other paths, it
+    /// can be smaller (s.8.2.1).
     pub(super) fn may_send(&self) -> bool {
         let least = if self.key == PathKey(0) { MIN_INITIAL_DATAGRAM as u64 } else { LEAST };
         !self.abandoned && self.validation.credit().is_none_or(|credit| credit >= least)
     }
 
-    /// True if a PATH_CHALLENGE or PATH_RESPONSE waits, and may be sent.
+    /// Returns true if a PATH_CHALLENGE or PATH_RESPONSE waits and may be sent.
     pub(super) fn may_probe(&self) -> bool {
         self.validation.has_frames() && self.may_send()
     }
 
-    /// Bytes in flight, of all spaces.
+    /// Returns the bytes in flight, in all packet number spaces.
     pub(super) fn in_flight(&self) -> u64 {
         self.in_flight
     }
 
-    /// A packet of so many bytes leaves that counts toward bytes in flight; `brought`: for hooks alone that other hooks
-    /// brought. The mark is for when it is acknowledged.
+    /// Records that a packet of `bytes` bytes is sent and counts as in flight. `nested` is true if
+    /// it contains only frames of hooks that other hooks attached. Returns the mark that is needed
+    /// when it is acknowledged.
     pub(super) fn on_packet_sent(
         &mut self,
         now: Timestamp,
@@ -306,17 +318,17 @@ impl Path {
         delivery
     }
 
-    /// Tells the congestion controller of a packet that has left.
+    /// Reports a sent packet to the congestion controller.
     pub(super) fn on_congestion_sent(&mut self, now: Timestamp, bytes: u64) {
         self.controller.on_sent(now, bytes, self.in_flight);
     }
 
-    /// A packet of so many bytes is in flight no more.
+    /// Subtracts a packet from the bytes in flight.
     pub(super) fn landed(&mut self, bytes: u64) {
         self.in_flight -= bytes.min(self.in_flight);
     }
 
-    /// As [`Path::landed`], of a packet of application data.
+    /// Subtracts a packet of application data from the bytes in flight.
     fn packet_landed(&mut self, packet: &SentPacket<Sent>) {
         if packet.in_flight {
             let bytes = packet.bytes();
@@ -327,13 +339,15 @@ impl Path {
         }
     }
 
-    /// Earliest time at which a datagram of this size may leave at this rate; none: now.
+    /// Returns the earliest time at which a datagram of this size may be sent at this rate, or
+    /// `None` if it may be sent now.
     pub(super) fn pace(&mut self, now: Timestamp, rate: Rate, size: u16) -> Option<Timestamp> {
         let rate = if self.turn > rate { self.turn } else { rate };
         self.pacer.next(now, rate, size)
     }
 
-    /// Sets a rate that datagrams may leave at if it is above the path's own; none: the path's own holds.
+    /// Sets a pacing rate that applies if it exceeds the path's own. With `None`, the path's own
+    /// rate applies.
     pub(super) fn set_turn(&mut self, rate: Option<Rate>) {
         self.turn = rate.unwrap_or(Rate::MIN);
     }
@@ -351,12 +365,13 @@ impl Path {
         }
     }
 
-    /// The largest datagram that the path is known to take and the largest that it may take, in bytes of UDP payload.
+    /// Returns the largest UDP payload that the path is known to support, and the largest that it
+    /// may support, in bytes.
     pub(super) fn datagram_sizes(&self) -> (u16, u16) {
         (self.mtu.current(), self.mtu.upper())
     }
 
-    /// Time until which the pace holds datagrams back; none: it does not.
+    /// Returns the time until which pacing holds datagrams back, or `None`.
     pub(super) fn paced_until(&self) -> Option<Timestamp> {
         self.paced_until
     }
@@ -377,20 +392,22 @@ impl Path {
         }
     }
 
-    /// Something else than the window or the pace holds the sender back.
+    /// Records that the window is not fully used, because something other than the window or the
+    /// pace limits the sender.
     pub(super) fn on_underused(&mut self, now: Timestamp) {
         self.usage.on_underused(now);
     }
 
-    /// Bytes that an application should have ready or in flight for the path to be used up: some round trips' worth of
-    /// the window, without what only waits in a queue.
+    /// Returns how many bytes the application should have ready or in flight to use the path fully.
+    /// These are some round trips' worth of the window, without the part that only fills queues.
     pub(super) fn in_flight_room(&self) -> u64 {
         let (min, smoothed) = (self.rtt.min().as_secs_f64(), self.rtt.smoothed().as_secs_f64());
         let share = if smoothed > min { min / smoothed } else { 1.0 };
         (self.window() as f64 * share * ROUND_TRIPS_READY) as u64
     }
 
-    /// There is room and nothing to fill it with: samples of the delivery rate say nothing of the path.
+    /// Records that the window has room but no data waits. Samples of the delivery rate do not
+    /// describe the path then.
     pub(super) fn on_app_limited(&mut self) {
         self.rates.on_app_limited(self.in_flight);
     }
@@ -401,17 +418,17 @@ impl Path {
         &self.rtt
     }
 
-    /// A sample of the round-trip time; see [`RttEstimator::update`].
+    /// Processes an RTT sample; see [`RttEstimator::update`].
     pub(super) fn update_rtt(&mut self, now: Timestamp, latest: Duration, ack_delay: Duration) {
         self.rtt.update(now, latest, ack_delay);
     }
 
-    /// A hook estimates the round-trip time by other means.
+    /// Sets the smoothed round-trip time, for hooks with their own estimator.
     pub(super) fn set_smoothed_rtt(&mut self, smoothed: Duration) {
         self.rtt.set_smoothed(smoothed);
     }
 
-    /// A hook estimates the variation of the round-trip time by other means.
+    /// Sets the variation of the round-trip time, for hooks with their own estimator.
     pub(super) fn set_rtt_variation(&mut self, variation: Duration) {
         self.rtt.set_variation(variation);
     }
@@ -420,40 +437,43 @@ impl Path {
         self.backoff
     }
 
-    /// A probe timeout: nothing was heard.
+    /// Records a probe timeout.
     pub(super) fn on_probe_timeout(&mut self, now: Timestamp) {
         self.backoff.on_timeout();
         self.progress = now;
     }
 
-    /// The peer has acknowledged something.
+    /// Records an acknowledgement from the peer.
     pub(super) fn on_progress(&mut self, now: Timestamp) {
         self.progress = now;
     }
 
-    /// Time of the last acknowledgement or probe timeout, or at which the path began.
+    /// Returns the time of the last acknowledgement or probe timeout, or the time at which the path
+    /// was created.
     pub(super) fn progress(&self) -> Timestamp {
         self.progress
     }
 
-    /// Something was heard, or nothing that was sent before counts any more.
+    /// Resets the backoff, because an acknowledgement arrived or everything sent before is
+    /// obsolete.
     pub(super) fn restart_backoff(&mut self) {
         self.backoff.restart();
     }
 
     // Congestion.
 
-    /// The congestion controller, to look at.
+    /// Returns the congestion controller for reading.
     pub(super) fn controller(&self) -> &dyn Controller {
         &*self.controller
     }
 
-    /// The congestion window in force.
+    /// Returns the congestion window in bytes: a hook's, or the controller's.
     pub(super) fn window(&self) -> u64 {
         self.hook_window.unwrap_or_else(|| self.controller.window())
     }
 
-    /// Bytes that the window has room for now; 0: not for a datagram, or the pace holds it back.
+    /// Returns the room in the window in bytes. Returns 0 if a datagram does not fit, or if pacing
+    /// holds it back.
     pub(super) fn room(&self, now: Timestamp) -> u64 {
         let room = self.window().saturating_sub(self.in_flight);
         let paced = self.paced_until.is_some_and(|until| until > now);
@@ -467,17 +487,17 @@ impl Path {
         Share::new(in_flight, self.rates.delivered(), self.rates.lost())
     }
 
-    /// Bytes of UDP payload that were sent on the path.
+    /// Returns the bytes of UDP payload sent on the path.
     pub(super) fn sent(&self) -> u64 {
         self.bytes.0
     }
 
-    /// Packets that were sent on the path and given up as lost.
+    /// Returns the number of packets sent on the path and declared lost.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// A hook wants this congestion window; none: it leaves that to the controller.
+    /// Sets the congestion window that a hook wants. With `None`, the controller's window applies.
     pub(super) fn set_hook_window(&mut self, window: Option<u64>) {
         self.hook_window = window;
     }
@@ -494,18 +514,19 @@ impl Path {
         controller.map(|controller| controller.set_slow_start_threshold(threshold)).is_some()
     }
 
-    /// Rate at which the congestion controller lets packets leave.
+    /// Returns the pacing rate of the congestion controller.
     pub(super) fn pacing_rate(&self) -> Rate {
         self.controller.pacing_rate(&self.rtt)
     }
 
-    /// The latest sample of the rate at which the path delivers, in bytes per second; 0: none yet.
+    /// Returns the latest sample of the delivery rate in bytes per second, or 0 before the first
+    /// sample.
     pub(super) fn delivery_rate(&self) -> u64 {
         self.delivery_rate
     }
 
-    /// Packets are acknowledged: when each was sent, its size, and the mark it was sent with. Returns a sample of the
-    /// rate at which the path delivers; none if it cannot be told from these packets.
+    /// Processes acknowledged packets: the time at which each was sent, its size, and its mark.
+    /// Returns a sample of the delivery rate, or `None` if these packets permit none.
     pub(super) fn sample_rate(
         &mut self,
         now: Timestamp,
@@ -518,12 +539,13 @@ impl Path {
         sample
     }
 
-    /// True if the window was not used up while a packet sent at this time was in flight (RFC 9002 s.7.8).
+    /// Returns true if the window was not fully used while a packet sent at this time was in flight
+    /// (RFC 9002 s.7.8).
     pub(super) fn is_app_limited(&self, sent: Timestamp) -> bool {
         !self.usage.was_used_since(sent)
     }
 
-    /// Tells the congestion controller of acknowledged packets; `sample` with the path's round-trip time.
+    /// Reports acknowledged packets to the congestion controller, with the path's round-trip time.
     pub(super) fn on_congestion_acked(&mut self, sample: Acknowledged) {
         let Acknowledged { now, acked, largest_sent, in_flight, app_limited, rate } = sample;
         let rtt = &self.rtt;
@@ -538,7 +560,7 @@ impl Path {
         });
     }
 
-    /// Tells the congestion controller that the path is congested.
+    /// Reports congestion to the congestion controller.
     pub(super) fn on_congestion(
         &mut self,
         now: Timestamp,
@@ -548,13 +570,13 @@ impl Path {
         self.controller.on_congestion(now, largest_sent, signal);
     }
 
-    /// Tells the congestion controller of a loss that was none.
+    /// Reports a spurious loss to the congestion controller.
     pub(super) fn on_spurious_loss(&mut self, now: Timestamp) {
         self.controller.on_spurious_loss(now);
     }
 
-    /// Persistent congestion: the window is the least there is, and min_rtt may have been of another path
-    /// (RFC 9002 s.5.2, s.7.6.2).
+    /// Processes persistent congestion. The window falls to its minimum. min_rtt is measured again,
+    /// because the route may have changed (RFC 9002 s.5.2, s.7.6.2).
     pub(super) fn on_persistent_congestion(&mut self, now: Timestamp) {
         self.controller.on_persistent_congestion(now);
         self.rtt.restart_min();
@@ -562,7 +584,8 @@ impl Path {
 
     // Fate of packets.
 
-    /// A packet that was sent on this path is acknowledged, or a run of them.
+    /// Processes the acknowledgement of a packet, or of a run of packets, that was sent on this
+    /// path.
     pub(super) fn on_packet_acked(&mut self, packet: &SentPacket<Sent>) {
         self.packet_landed(packet);
         if !packet.mtu_probe {
@@ -570,7 +593,7 @@ impl Path {
         }
     }
 
-    /// A packet that was sent on this path is lost.
+    /// Processes the loss of a packet that was sent on this path.
     pub(super) fn on_packet_lost(&mut self, now: Timestamp, packet: &SentPacket<Sent>) {
         let size = packet.size;
         self.lost += 1;
@@ -593,7 +616,7 @@ impl Path {
 
     // Datagram size, ECN.
 
-    /// The largest datagram that the path is known to take, in bytes of UDP payload.
+    /// Returns the largest UDP payload that the path is known to support, in bytes.
     pub(super) fn mtu(&self) -> u16 {
         self.mtu.current()
     }
@@ -610,8 +633,9 @@ impl Path {
             && self.mtu.is_resting(now)
     }
 
-    /// So many bytes wait in streams to be sent or acknowledged; `datagrams`: the application sends datagrams, which
-    /// cannot be larger than the path takes. From some on, larger datagrams are worth a probe.
+    /// Starts the search for larger datagrams if it is worthwhile. `waiting` is the number of bytes
+    /// in streams that wait to be sent or acknowledged. `datagrams` is true if the application
+    /// sends datagrams, whose size the MTU limits.
     #[inline]
     pub(super) fn weigh_mtu(&mut self, waiting: u64, datagrams: bool) {
         if !self.mtu.is_wanted()
@@ -621,22 +645,22 @@ impl Path {
         }
     }
 
-    /// Size of the probe that is due, to find out whether the path takes larger datagrams; none: none is due.
+    /// Returns the size of the MTU probe that is due, or `None`.
     pub(super) fn next_mtu_probe(&mut self, now: Timestamp) -> Option<u16> {
         self.mtu.next_probe(now)
     }
 
-    /// A probe of the datagram size is acknowledged or lost.
+    /// Processes the acknowledgement or loss of an MTU probe.
     pub(super) fn on_mtu_probe(&mut self, arrived: bool) {
         if !arrived {
-            // RFC 9000 s.14.4: no sign of congestion.
+            // RFC 9000 s.14.4: this is no sign of congestion.
             self.mtu.on_probe_lost();
         } else if self.mtu.on_probe_acked() {
             self.controller.on_datagram_size(self.mtu.current());
         }
     }
 
-    /// True if packets are marked ECT(0).
+    /// Returns true if packets are marked ECT(0).
     pub(super) fn marks(&self) -> bool {
         self.ecn.marks()
     }
@@ -646,7 +670,7 @@ impl Path {
         self.ecn.state()
     }
 
-    /// A packet leaves that is marked.
+    /// Records that a marked packet is sent.
     pub(super) fn on_marked_sent(&mut self) {
         self.ecn.on_marked_sent();
     }
@@ -661,48 +685,48 @@ impl Path {
 
     // Hooks.
 
-    /// A hook keeps the next datagram back: until when it may.
+    /// Records that a hook holds back the next datagram. Returns the time until which it may.
     pub(super) fn hold_back(&mut self, now: Timestamp) -> Timestamp {
         let hold = self.hold.get_or_insert(Hold { since: now, over: false });
         if hold.over { now } else { hold.since + PATIENCE }
     }
 
-    /// Time at which a hook must have released what it holds back; none: it holds nothing, or has held it for too
-    /// long.
+    /// Returns the time by which a hook must release what it holds back. Returns `None` if it holds
+    /// nothing back, or has used up its time.
     pub(super) fn hold_timer(&self) -> Option<Timestamp> {
         self.hold.filter(|hold| !hold.over).map(|hold| hold.since + PATIENCE)
     }
 
-    /// A hook holds nothing back for longer than it may.
+    /// Ends a hook's hold if its time is used up.
     pub(super) fn on_hold_timer(&mut self, now: Timestamp) {
         if let Some(hold) = &mut self.hold {
             hold.over |= hold.since + PATIENCE <= now;
         }
     }
 
-    /// The pace holds nothing back beyond its time.
+    /// Ends the wait for the pace if its time is over.
     pub(super) fn on_pace_timer(&mut self, now: Timestamp) {
         self.paced_until = self.paced_until.filter(|at| *at > now);
     }
 
-    /// A hook is off: what it answered is of no meaning any more.
+    /// Discards answers of a hook that was detached.
     pub(super) fn forget_answers(&mut self) {
         (self.hook_window, self.hold) = (None, None);
     }
 
-    /// Has so many bytes be in flight.
+    /// Sets the bytes in flight.
     #[cfg(test)]
     pub(super) fn pretend_in_flight(&mut self, bytes: u64) {
         self.in_flight = bytes;
     }
 
-    /// Has so many packets be lost.
+    /// Sets the number of lost packets.
     #[cfg(test)]
     pub(super) fn pretend_lost(&mut self, packets: u64) {
         self.lost = packets;
     }
 
-    /// Has the peer be at another address.
+    /// Sets the peer's address.
     #[cfg(test)]
     pub(super) fn pretend_remote(&mut self, remote: SocketAddr) {
         self.remote = remote;

@@ -1,6 +1,6 @@
-//! All paths of a connection: a path is a pair of addresses. With multipath (RFC 10069) each path ID has one that is
-//! used, its current one, and for the time of a migration others; without it there is path ID 0 alone, whose current
-//! path is the active one.
+//! All paths of a connection. A path is a pair of addresses. With multipath (RFC 10069), each path
+//! ID has a current path, and more paths during a migration. Without multipath, only path ID 0
+//! exists, and its current path is the active one.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::{Index, IndexMut};
@@ -9,10 +9,11 @@ use super::path::Path;
 use super::space::PathId;
 use crate::operation::Word;
 
-/// Paths of a path ID at a time; the oldest that is of no use goes first.
+/// Maximum number of paths of a path ID. When it is exceeded, the oldest path that is not needed is
+/// removed.
 pub(super) const MAX_PATHS: usize = 4;
 
-/// Names a path of a connection; never used again.
+/// Key of a path of a connection. Keys are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PathKey(pub u32);
 
@@ -26,11 +27,12 @@ impl Word for PathKey {
     }
 }
 
-/// All paths; there is always an active one.
+/// All paths. One of them is always active.
 pub(super) struct Paths {
-    /// In the order in which they came; at most [`MAX_PATHS`] of each path ID.
+    /// Paths in order of creation; at most [`MAX_PATHS`] of each path ID.
     list: Vec<Path>,
-    /// Index of the active path in `list`: with several path IDs, of the current path of one of them.
+    /// Index of the active path in `list`. With several path IDs, it is the current path of one of
+    /// them.
     active: usize,
     next: u32,
 }
@@ -41,14 +43,14 @@ impl Paths {
         Paths { active: 0, next: first.key().0 + 1, list: vec![first] }
     }
 
-    /// A name for another.
+    /// Returns the key for a new path.
     pub(super) fn next_key(&mut self) -> PathKey {
         self.next += 1;
         PathKey(self.next - 1)
     }
 
-    /// The path of a path ID between these addresses; the current one, if there are several. Ours counts only
-    /// where both are known and `strict` says so.
+    /// Returns the path of a path ID between these addresses, preferably the current one. Our
+    /// address is compared only if `strict` is true and both addresses are known.
     pub(super) fn find(
         &self,
         id: PathId,
@@ -67,8 +69,9 @@ impl Paths {
 
     /// Adds a path. Returns the path that was removed to make room for it.
     ///
-    /// The fallback of a path ID is never removed: otherwise a peer could make the connection forget the last validated
-    /// address, by packets that seem to come from [`MAX_PATHS`] others (RFC 9000 s.9.3.2).
+    /// The fallback of a path ID is never removed. Otherwise a peer could make the connection
+    /// forget the last validated address, with packets that seem to come from [`MAX_PATHS`] others
+    /// (RFC 9000 s.9.3.2).
     pub(super) fn add(&mut self, path: Path) -> Option<Path> {
         let same = |other: &&Path| other.id() == path.id();
         let gone = if self.list.iter().filter(same).count() < MAX_PATHS {
@@ -84,14 +87,15 @@ impl Paths {
         gone
     }
 
-    /// Takes a path away that is not the current one of its path ID.
+    /// Removes a path, unless it is the current one of its path ID.
     pub(super) fn remove(&mut self, key: PathKey) -> Option<Path> {
         let at = self.list.iter().position(|path| path.key() == key && !path.is_current())?;
         self.active -= usize::from(at < self.active);
         Some(self.list.remove(at))
     }
 
-    /// Takes away a path of a path ID that is not used any more, unless it is the active one; none: there are no more.
+    /// Removes a path of a path ID that is no longer used, unless it is the active one. Returns
+    /// `None` if no other path is left.
     pub(super) fn remove_of(&mut self, id: PathId) -> Option<Path> {
         let active = self.active;
         let mut found = self.list.iter().enumerate();
@@ -100,9 +104,11 @@ impl Paths {
         Some(self.list.remove(at))
     }
 
-    /// Makes a path the current one of its path ID, and the active one if that of the same path ID was it.
+    /// Makes a path the current one of its path ID. It also becomes the active one if the path that
+    /// it replaces was active.
     ///
-    /// If the address of the path that is left is validated, that path becomes the fallback of its path ID.
+    /// If the address of the previous path is validated, that path becomes the fallback of its path
+    /// ID.
     pub(super) fn set_current(&mut self, key: PathKey) {
         let Some(at) = self.list.iter().position(|path| path.key() == key) else { return };
         let id = self.list[at].id();
@@ -120,25 +126,27 @@ impl Paths {
         }
     }
 
-    /// Makes the current path of a path ID the active one.
+    /// Makes a current path the active one.
     pub(super) fn set_active(&mut self, key: PathKey) {
         let found = self.list.iter().position(|path| path.key() == key && path.is_current());
         self.active = found.unwrap_or(self.active);
     }
 
-    /// Returns the path to which a path ID returns if the validation of its current path fails (RFC 9000 s.9.3.2).
+    /// Returns the path to which a path ID returns if the validation of its current path fails (RFC
+    /// 9000 s.9.3.2).
     pub(super) fn fallback(&self, id: PathId) -> Option<&Path> {
         self.list.iter().find(|path| path.id() == id && path.is_fallback() && !path.is_current())
     }
 
-    /// Returns the last validated path: the active path if its address is validated, otherwise the path to which the
-    /// connection returns if the validation of the active path fails. Returns `None` if there is neither.
+    /// Returns the last validated path: the active path if its address is validated, otherwise the
+    /// path to which the connection returns if the validation of the active path fails. Returns
+    /// `None` if there is neither.
     pub(super) fn last_validated(&self) -> Option<&Path> {
         let active = self.active();
         if active.is_validated() { Some(active) } else { self.fallback(active.id()) }
     }
 
-    /// The current path of a path ID; none: the ID is not in use.
+    /// Returns the current path of a path ID, or `None` if the path ID is not in use.
     pub(super) fn current(&self, id: PathId) -> Option<&Path> {
         let active = self.active();
         if active.id() == id {
@@ -147,7 +155,7 @@ impl Paths {
         self.list.iter().find(|path| path.id() == id && path.is_current())
     }
 
-    /// As [`Paths::current`], to be changed.
+    /// Mutable variant of [`Paths::current`].
     pub(super) fn current_mut(&mut self, id: PathId) -> Option<&mut Path> {
         if self.active().id() == id {
             return Some(self.active_mut());
@@ -163,7 +171,7 @@ impl Paths {
         &mut self.list[self.active]
     }
 
-    /// None: it is gone.
+    /// Returns `None` if the path was removed.
     pub(super) fn get(&self, key: PathKey) -> Option<&Path> {
         self.list.iter().find(|path| path.key() == key)
     }
@@ -181,10 +189,10 @@ impl Paths {
     }
 }
 
-/// For keys of paths that are known to be there: those found in the same call into the connection, in which no
-/// path has been removed since. A key that was kept for later may name one that is gone: that is for
-/// [`Paths::get`]. If one is gone all the same, that is a mistake of ours, at which debug builds stop; a peer's packets
-/// must not stop a server, so other builds take the active path.
+/// Index for keys of paths that are known to exist: they were found in the same call into the
+/// connection, and no path was removed since. Use [`Paths::get`] for a key that was stored longer.
+/// A missing path is a bug, at which debug builds panic. Other builds return the active path
+/// instead, because a peer's packets must not stop a server.
 impl Index<PathKey> for Paths {
     type Output = Path;
 
@@ -236,7 +244,8 @@ mod tests {
         Some(IpAddr::from([198, 51, 100, host]))
     }
 
-    /// One active path, validated, and so many others, not validated, from hosts 0, 1, 2, ...
+    /// Returns a validated active path and `others` paths that are not validated, from hosts 0, 1,
+    /// 2, ...
     fn paths(others: u8) -> Paths {
         let mut paths = Paths::new(path(PathKey(0), 0, true));
         for host in 1..=others {
@@ -265,29 +274,29 @@ mod tests {
     fn path_active_one_is_not_removed() {
         let mut paths = paths(2);
         paths.set_current(PathKey(2));
-        assert!(paths.remove(PathKey(2)).is_none(), "it is the active one");
+        assert!(paths.remove(PathKey(2)).is_none(), "the path is active");
         assert!(paths.remove(PathKey(0)).is_some());
         assert_eq!(paths.active().key(), PathKey(2));
         assert!(paths.get(PathKey(0)).is_none() && paths.remove(PathKey(0)).is_none());
         paths.set_current(PathKey(0));
-        assert_eq!(paths.active().key(), PathKey(2), "one that is gone does not become it");
+        assert_eq!(paths.active().key(), PathKey(2), "a removed path does not become active");
     }
 
     #[test]
     fn path_oldest_unused_one_is_evicted() {
         let mut paths = paths(3);
         assert_eq!(paths.iter().count(), MAX_PATHS);
-        // What is asked, and what is validated, may yet be of use.
+        // Paths that are being validated, or are validated, may still be needed.
         let challenge = |path: &mut Path| {
             path.ask(Timestamp::START, [1; 8], std::time::Duration::from_secs(1));
         };
         challenge(&mut paths[PathKey(1)]);
         let key = paths.next_key();
-        assert_eq!(key, PathKey(4), "names are not used again");
+        assert_eq!(key, PathKey(4), "keys are not reused");
         assert_eq!(paths.add(path(key, 4, true)).map(|gone| gone.key()), Some(PathKey(2)));
         assert_eq!(keys(&paths), [0, 1, 3, 4]);
         challenge(&mut paths[PathKey(3)]);
-        // All are of use: the oldest goes that is not active.
+        // All paths may be needed, so the oldest that is not active is removed.
         let key = paths.next_key();
         assert_eq!(paths.add(path(key, 5, true)).map(|gone| gone.key()), Some(PathKey(1)));
         assert_eq!(keys(&paths), [0, 3, 4, 5]);
@@ -313,9 +322,9 @@ mod tests {
         paths[PathKey(1)].on_proof();
         assert_eq!(last_validated(&paths), Some(PathKey(1)));
         paths.set_current(PathKey(2));
-        assert_eq!(fallback(&paths, ZERO), Some(PathKey(1)), "of two, the one used last");
+        assert_eq!(fallback(&paths, ZERO), Some(PathKey(1)), "the path used last");
         assert_eq!(last_validated(&paths), Some(PathKey(1)));
-        // A path that was validated and never used is no fallback.
+        // A path that was validated but never used is no fallback.
         let key = paths.next_key();
         paths.add(path(key, 7, true));
         assert_eq!(fallback(&paths, ZERO), Some(PathKey(1)));
@@ -348,7 +357,7 @@ mod tests {
             assert!(paths.add(path).is_none());
         }
         paths.set_current(PathKey(2));
-        assert_eq!(paths.active().key(), PathKey(0), "it is of another path ID");
+        assert_eq!(paths.active().key(), PathKey(0), "the path has another path ID");
         assert_eq!(paths.current(one).map(Path::key), Some(PathKey(2)));
         assert_eq!(paths.current(ZERO).map(Path::key), Some(PathKey(0)));
         assert_eq!(paths.find(one, remote(0), None, true), Some(PathKey(2)), "the same addresses");
@@ -356,13 +365,13 @@ mod tests {
         paths.set_current(PathKey(1));
         assert_eq!((fallback(&paths, one), fallback(&paths, ZERO)), (Some(PathKey(2)), None));
         paths.set_current(PathKey(2));
-        assert!(paths.remove_of(ZERO).is_none(), "it is active");
+        assert!(paths.remove_of(ZERO).is_none(), "the path is active");
         paths.set_active(PathKey(1));
-        assert_eq!(paths.active().key(), PathKey(0), "it is not the current one");
+        assert_eq!(paths.active().key(), PathKey(0), "the path is not current");
         paths.set_active(PathKey(2));
         assert_eq!(paths.remove_of(ZERO).map(|path| path.key()), Some(PathKey(0)));
         assert_eq!(paths.active().key(), PathKey(2));
         paths.set_current(PathKey(1));
-        assert_eq!(paths.active().key(), PathKey(1), "of the same path ID");
+        assert_eq!(paths.active().key(), PathKey(1), "the path has the same path ID");
     }
 }

@@ -24,27 +24,27 @@ use crate::received::AckPolicy;
 use crate::received::EcnCodepoint;
 use crate::violation::Violation;
 
-/// Operations that are skipped for a STREAM frame that goes to its stream at once. If a hook is
-/// attached to one of them, it is shown every frame.
+/// Operations that the STREAM shortcut skips. If a hook is attached to any of them, the shortcut is
+/// off.
 const PASSED_OVER: u128 =
     Operation::bits(&[Operation::ParseFrame, Operation::CheckFrame, Operation::ProcessFrame]);
 
 /// Operations that show the whole payload to hooks.
 const SHOWN: u128 = Operation::bits(&[Operation::AfterPacketRead, Operation::ParseFrames]);
 
-/// What the frames of a packet are, as far as they have been read.
+/// Properties of the frames of a packet that were read so far.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
-    /// True if one of the frames elicits an acknowledgement.
+    /// True if one of the frames is ack-eliciting.
     eliciting: bool,
-    /// True if all of the frames probe the path (RFC 9000 s.9.1).
+    /// True if all frames are probing frames (RFC 9000 s.9.1).
     probing: bool,
 }
 
 impl Seen {
     /// No frames.
     const NOTHING: Seen = Seen { eliciting: false, probing: true };
-    /// STREAM frames, perhaps with others.
+    /// One or more STREAM frames, possibly with other frames.
     const STREAMS: Seen = Seen { eliciting: true, probing: false };
 }
 
@@ -97,7 +97,7 @@ impl Connection {
         }
         let payload = &bytes[opened.payload.clone()];
         let mut rest = payload;
-        // Early exit for packets that have only STREAM frames, as most packets.
+        // Fast path for packets with only STREAM frames, which most packets are.
         if self.takes_streams(hooks, packet)
             && hooks.may_pass_over(self, SHOWN)
             && !self.is_logged()
@@ -117,7 +117,7 @@ impl Connection {
         let frames = opened.payload.clone();
         let accepted = self.take_payload(hooks, now, *packet, bytes, frames, rest);
         if !accepted {
-            // As if the packet had been lost: the peer will send its content again.
+            // The packet counts as lost, so the peer sends its content again.
             self.drop_packet(Some(packet.kind), bytes.len(), "rejected");
         }
     }
@@ -185,7 +185,7 @@ impl Connection {
     ) -> bool {
         let plain = self.takes_streams(hooks, packet);
         while !rest.is_empty() {
-            // Most frames are STREAM frames. The code below finds what is wrong with one.
+            // Most frames are STREAM frames. If one is invalid, the code below finds the error.
             if plain
                 && let Some((stream, behind)) = Stream::first_of(rest)
                 && self.take_stream(&stream).is_ok()
@@ -262,13 +262,14 @@ impl Connection {
         }
     }
 
-    /// True if `kind` is a hook's own frame type that does not elicit acknowledgements.
+    /// Returns true if `kind` is a hook's frame type that is not ack-eliciting.
     fn is_silent(&self, kind: FrameType) -> bool {
         !kind.is_known()
             && self.hooks.owner(kind.0.get()).is_some_and(|(_, own)| !own.ack_eliciting)
     }
 
-    /// The frame at the start of `rest`, which is moved on; none: the connection has failed.
+    /// Processes the frame at the start of `rest` and advances `rest`. Returns `None` if the
+    /// connection has failed.
     fn handle_one(
         &mut self,
         hooks: impl Presence,
@@ -298,7 +299,8 @@ impl Connection {
             return outcome;
         }
         let mut reader = Reader::new(all);
-        // A frame that the transport knows is not cut elsewhere; a hook may find fault with it.
+        // A hook cannot change the length of a frame that the transport knows, but it can reject
+        // the frame.
         let parsed = match answer {
             Some(0) => None,
             Some(_) if owned => None,
@@ -311,7 +313,7 @@ impl Connection {
         let told = answer.unwrap_or(own_length);
         hooks.end_with(self, Operation::ParseFrame, frame_type, id, Bytes::In(all), told);
         let length = if parsed.is_some() { own_length } else { told };
-        // By reference, as a frame is long and would be copied each time.
+        // By reference, because a frame is large and would be copied each time.
         let frame = match &parsed {
             None if length > 0 && length <= all.len() => None,
             None => {
@@ -326,7 +328,7 @@ impl Connection {
         };
         let (bytes, others) = all.split_at(length);
         *rest = others;
-        // A hook may forbid what the RFC allows, and allows nothing else.
+        // A hook may forbid a frame that the RFC permits, but not permit one that it forbids.
         let wrong = if kind.allowed_in(packet.kind) == Some(false) {
             Some(FrameErrorKind::WrongPacketType)
         } else {
@@ -343,11 +345,11 @@ impl Connection {
             return None;
         }
         let process = |connection: &mut Connection| match frame {
-            // A hook has reconstructed the packet before it arrived, so the application has the
+            // A hook has recovered the packet before it arrived, so the application already has the
             // data.
             Some(Frame::Datagram(_)) if connection.extensions.was_recovered(number) => true,
             Some(frame) => connection.handle_frame(now, packet, frame),
-            // A hook knows where the frame ends. It does not process it, or it failed and was
+            // A hook knows where the frame ends, but does not process it, or it failed and was
             // detached. The frame is skipped, so that a failing extension does not end the
             // connection.
             None => true,
@@ -358,8 +360,8 @@ impl Connection {
         Some(accepted)
     }
 
-    /// Skips a frame of an extension that is not there, or no longer: type, length, and what
-    /// follows.
+    /// Skips a frame of an extension that is not present, or no longer present: type, length and
+    /// content.
     fn skip_frame(&mut self, now: Timestamp, rest: &mut &[u8]) -> Option<bool> {
         let mut reader = Reader::new(rest);
         if reader.varint().and_then(|_| reader.varint_bytes()).is_err() {
@@ -387,7 +389,7 @@ impl Connection {
     }
 
     fn ack_policy(&mut self, hooks: impl Presence, id: SpaceId, number: u64) -> AckPolicy {
-        // The longest delay that the peer expects, also for the first packets.
+        // The longest delay that the peer expects. It also applies to the first packets.
         let longest = if id.is_data() { self.acks.policy() } else { AckPolicy::IMMEDIATE };
         let usual =
             if id.is_data() && number < EARLY_PACKETS { self.acks.early_policy() } else { longest };

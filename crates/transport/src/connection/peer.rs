@@ -1,16 +1,15 @@
-//! Transport parameters of the peer, as far as the connection needs them after the handshake (RFC 9000 s.18.2).
+//! The peer's transport parameters that a connection needs after the handshake (RFC 9000 s.18.2).
 
 use std::time::Duration;
 
 use equic_wire::frame::Ack;
 use equic_wire::params::TransportParameters;
 
-/// Declarations of the peer, and the acknowledgement delay that was asked of it since. Nothing else of the
-/// connection is known here.
+/// The peer's transport parameters, and the acknowledgement delay that was requested since.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peer {
     ack_delay_exponent: u8,
-    /// Longest delay of the peer's acknowledgements now: the one declared, or the one requested of it since.
+    /// Present maximum delay of the peer's acknowledgements: as declared, or as requested later.
     max_ack_delay: Duration,
     declared_max_ack_delay: Duration,
     min_ack_delay: Option<Duration>,
@@ -37,44 +36,47 @@ impl Peer {
         }
     }
 
-    /// Exponent of the ACK Delay fields in the peer's 1-RTT packets.
+    /// Returns the exponent of the ACK Delay fields in the peer's 1-RTT packets.
     #[cfg(feature = "qlog")]
     pub(super) fn ack_delay_exponent(&self) -> u8 {
         self.ack_delay_exponent
     }
 
-    /// Time for which the peer says that it held this acknowledgement back.
+    /// Returns the acknowledgement delay that an ACK frame reports.
     pub(super) fn ack_delay(&self, ack: &Ack<'_>) -> Duration {
         ack.delay(self.ack_delay_exponent)
     }
 
-    /// Longest delay of the peer's acknowledgements now: the one declared, or the one requested of it since.
+    /// Returns the present maximum delay of the peer's acknowledgements: as declared, or as
+    /// requested later.
     pub(super) fn max_ack_delay(&self) -> Duration {
         self.max_ack_delay
     }
 
-    /// The peer does as an ACK_FREQUENCY frame has asked (draft-ietf-quic-ack-frequency s.4).
+    /// Records that the peer applies a requested delay (draft-ietf-quic-ack-frequency s.4).
     pub(super) fn on_ack_delay_requested(&mut self, delay: Duration) {
         self.max_ack_delay = delay;
     }
 
-    /// Longest delay of the peer's acknowledgements unless another is requested.
+    /// Returns the maximum delay of the peer's acknowledgements without a request.
     pub(super) fn declared_max_ack_delay(&self) -> Duration {
         self.declared_max_ack_delay
     }
 
-    /// Least delay that may be requested of the peer; none: it knows no ACK_FREQUENCY.
+    /// Returns the shortest delay that may be requested, or `None` if the peer does not support
+    /// ACK_FREQUENCY.
     pub(super) fn min_ack_delay(&self) -> Option<Duration> {
         self.min_ack_delay
     }
 
-    /// Most bytes of a DATAGRAM frame that the peer takes (RFC 9221 s.3); none: it takes none.
+    /// Returns the maximum size in bytes of a DATAGRAM frame to the peer (RFC 9221 s.3), or `None`
+    /// if it accepts none.
     pub(super) fn max_datagram_frame_size(&self) -> Option<u64> {
         Some(self.max_datagram_frame_size).filter(|size| *size > 0)
     }
 
-    /// Idle timeout of a connection to this peer, where ours is `ours`: the lesser, where zero is no limit
-    /// (RFC 9000 s.10.1). None: the connection never idles away.
+    /// Returns the idle timeout: the smaller one of both ends, where zero means no limit (RFC 9000
+    /// s.10.1). `ours` is the configured one. Returns `None` if the connection has no idle timeout.
     pub(super) fn idle_timeout(peer: Option<&Peer>, ours: Duration) -> Option<Duration> {
         let theirs = peer.map_or(Duration::ZERO, |peer| peer.max_idle_timeout);
         match (ours, theirs) {
@@ -84,28 +86,28 @@ impl Peer {
         }
     }
 
-    /// True if the peer takes packets without the Fixed Bit (RFC 9287).
+    /// Returns true if the peer accepts packets without the Fixed Bit (RFC 9287).
     pub(super) fn takes_greased_bit(&self) -> bool {
         self.grease_quic_bit
     }
 
-    /// Most bytes of UDP payload that the peer takes.
+    /// Returns the maximum UDP payload in bytes that the peer accepts.
     pub(super) fn max_udp_payload_size(&self) -> u64 {
         self.max_udp_payload_size
     }
 
-    /// True if the peer wants us not to migrate.
+    /// Returns true if the peer forbids migration.
     pub(super) fn forbids_migration(&self) -> bool {
         self.disable_active_migration
     }
 
-    /// Has us believe that the peer takes datagrams of this size.
+    /// Sets the `max_datagram_frame_size` of the peer.
     #[cfg(test)]
     pub(super) fn pretend_max_datagram_frame_size(&mut self, size: u64) {
         self.max_datagram_frame_size = size;
     }
 
-    /// Has us believe that the peer knows no ACK_FREQUENCY.
+    /// Makes the peer not support ACK_FREQUENCY.
     #[cfg(test)]
     pub(super) fn pretend_no_ack_frequency(&mut self) {
         self.min_ack_delay = None;

@@ -1,5 +1,5 @@
-//! The probe timeout (PTO) without backoff (RFC 9002 s.6.2.1). All code that waits for a PTO, or for
-//! several, asks here.
+//! The probe timeout (PTO) without backoff (RFC 9002 s.6.2.1). All code that waits for a PTO, or
+//! for several, uses these functions.
 //!
 //! * [`Connection::pto`]: the PTO timer, the idle timeout (RFC 9000 s.10.1), and data in flight on
 //!   an abandoned path (RFC 10069 s.3.4);

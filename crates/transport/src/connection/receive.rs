@@ -20,7 +20,7 @@ use crate::received::EcnCodepoint;
 
 impl Word for EcnCodepoint {
     fn to_word(self) -> u64 {
-        // As in the IP header (RFC 3168 s.5).
+        // The values are those of the IP header (RFC 3168 s.5).
         match self {
             EcnCodepoint::NotEct => 0,
             EcnCodepoint::Ect1 => 1,
@@ -46,21 +46,21 @@ pub(super) struct ProtectedPacket {
     pub space: SpaceId,
     kind: PacketType,
     dcid: ConnectionId,
-    /// Of a long header.
+    /// Source Connection ID of a long header.
     scid: Option<ConnectionId>,
     protected: Protected,
-    /// Of a long header.
+    /// Version in a long header.
     version: Option<KnownVersion>,
     /// True if the Destination Connection ID has just been found among the IDs that we issued for
     /// path 0. False if it was not looked up.
     known: bool,
-    /// Bytes before it that are no packet of ours.
+    /// Number of bytes before the packet that are not a packet of ours.
     skip: usize,
     len: usize,
 }
 
 impl ProtectedPacket {
-    /// A packet with a short header, as if it were of this space.
+    /// Returns a packet with a short header in the given space.
     #[cfg(test)]
     pub(super) fn in_space(space: SpaceId) -> ProtectedPacket {
         let options = ParseOptions { dcid_len: 0, greased_fixed_bit: false };
@@ -80,7 +80,7 @@ impl ProtectedPacket {
         }
     }
 
-    /// It is kept for later: IDs may come and go until then.
+    /// Prepares the packet for storage. Connection IDs may change before it is processed.
     pub(super) fn for_later(self) -> ProtectedPacket {
         ProtectedPacket { known: false, ..self }
     }
@@ -91,7 +91,7 @@ impl ProtectedPacket {
     }
 }
 
-/// A received packet whose protection is removed.
+/// A received packet without protection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RxPacket<'a> {
     pub space: SpaceId,
@@ -113,7 +113,7 @@ pub(super) struct Origin {
 }
 
 impl Connection {
-    /// A datagram came. It is decrypted in place.
+    /// Processes a received datagram. It is decrypted in place.
     pub fn handle_datagram(&mut self, now: Timestamp, arrival: DatagramMeta, datagram: &mut [u8]) {
         self.take_in(now, &arrival, datagram);
     }
@@ -133,9 +133,11 @@ impl Connection {
         }
     }
 
-    /// `arrival` is passed by reference, so that it is not copied for each datagram. If a CPU reads
-    /// bytes that it has just stored in different pieces, it waits until all its earlier stores are
-    /// in its cache. Those stores are the data of the last packet.
+    /// Processes one datagram.
+    ///
+    /// `arrival` is passed by reference, because copying it would cause a store-forwarding stall: a
+    /// CPU that reads just-stored bytes in pieces of other sizes waits until its earlier stores
+    /// have reached the cache. Those include the data of the last packet.
     #[inline(always)]
     fn take_in(&mut self, now: Timestamp, arrival: &DatagramMeta, datagram: &mut [u8]) {
         self.now = now;
@@ -183,8 +185,8 @@ impl Connection {
         }
     }
 
-    /// Processes the packets of a datagram. Returns true if one of them was authentic. Returns `None`
-    /// if the datagram was not processed.
+    /// Processes the packets of a datagram. Returns true if one of them was authentic. Returns
+    /// `None` if the datagram was not processed.
     #[inline(never)]
     fn take_packets(
         &mut self,
@@ -229,20 +231,22 @@ impl Connection {
         Some(opened)
     }
 
-    /// A hook may overlook a stateless reset, and makes none of what is none.
+    /// Returns true if a datagram is a stateless reset. A hook may ignore a reset, but not invent
+    /// one.
     pub(super) fn is_stateless_reset(&mut self, datagram: &[u8], token: ResetToken) -> bool {
         let reset = self.ids.is_reset(token);
         self.decide_on(Operation::IsStatelessReset, (), datagram, reset) && reset
     }
 
-    /// Path ID of a datagram's first packet: that for which we gave out its connection ID. None: it has a long header,
-    /// so that it is of the handshake, and of path 0 (RFC 8999 s.5.1), or the ID is none of ours.
+    /// Returns the path ID of a datagram's first packet, for which we issued its connection ID.
+    /// Returns `None` if the ID is not ours. Also returns `None` for a long header, because packets
+    /// of the handshake belong to path 0 (RFC 8999 s.5.1).
     fn path_id_of(&self, datagram: &[u8]) -> Option<PathId> {
         let id = datagram.get(1..).filter(|_| datagram[0] & 0x80 == 0)?;
         self.ids.path_of(ConnectionId::cut(id.get(..self.ids.scid().len())?))
     }
 
-    /// The space of a 1-RTT packet to this ID of ours.
+    /// Returns the packet number space of a 1-RTT packet with this Destination Connection ID.
     fn space_of(&self, dcid: ConnectionId) -> SpaceId {
         if self.multipath.is_none() {
             return SpaceId::DATA;
@@ -273,12 +277,13 @@ impl Connection {
         }
     }
 
-    /// The next packet of a datagram that may be ours; `path`: the path ID of the ID behind the first byte, if that was
-    /// looked up.
+    /// Returns the next packet of a datagram that may be ours. `path` is the path ID of the
+    /// connection ID after the first byte, if that was looked up.
     fn find(&mut self, datagram: &[u8], path: Option<PathId>) -> Option<ProtectedPacket> {
         let options =
             ParseOptions { dcid_len: self.ids.scid().len(), greased_fixed_bit: self.config.grease };
-        // Nearly all are: the way for all kinds carries about what only long headers have.
+        // Nearly all packets have short headers. The general code below also handles fields that
+        // only long headers have.
         if datagram.first().is_some_and(|first| !LongInvariant::is_long(*first)) {
             let short = ShortPacket::parse(datagram, options);
             if short.is_err() {
@@ -333,15 +338,15 @@ impl Connection {
         }
     }
 
-    /// False for an Initial packet with a token that came to a client: servers send none, so the client discards it
-    /// (RFC 9000 s.17.2.2).
+    /// Returns false for an Initial packet with a token at a client. Servers send no tokens in
+    /// Initial packets, so the client discards the packet (RFC 9000 s.17.2.2).
     fn takes_token_of(&self, kind: LongKind<'_>) -> bool {
         self.side == Side::Server
             || !matches!(kind, LongKind::Initial { token } if !token.is_empty())
     }
 
-    /// Returns why a packet with a long header is discarded unopened, in the words of the log, or `None` if it is not.
-    /// `size` is that of its datagram.
+    /// Returns why a packet with a long header is discarded unopened, as a trigger of the log.
+    /// Returns `None` if it is not discarded. `size` is the size of its datagram.
     fn discards_long(
         &self,
         found: &ProtectedPacket,
@@ -356,10 +361,12 @@ impl Connection {
         if self.side == Side::Client {
             return None;
         }
-        // RFC 9000 s.14.1: each of them, not only the first. Servers may send small ones that only acknowledge.
+        // RFC 9000 s.14.1: this applies to every Initial packet, not only the first. Servers may
+        // send small ones that only acknowledge.
         let small = found.space == SpaceId::Initial && size < MIN_INITIAL_DATAGRAM;
-        // RFC 9000 s.9: the handshake stays on its path. A NAT may give the client another address in its last round
-        // trip: Handshake packets complete it, but do not move it and prove nothing of where they came from.
+        // RFC 9000 s.9: the handshake stays on its path. A NAT may change the client's address in
+        // the last round trip. Handshake packets then complete the handshake, but they neither
+        // migrate it nor validate the new address.
         let moved = matches!(from, From::New(..))
             && found.space != SpaceId::Handshake
             && !self.handshake.is_confirmed();
@@ -447,7 +454,8 @@ impl Connection {
                 && found.dcid == self.ids.original_dcid()
     }
 
-    /// RFC 9000 s.12.3: whatever a hook answers, no packet is processed twice.
+    /// Returns true if the packet was received before. RFC 9000 s.12.3: no packet is processed
+    /// twice, whatever a hook answers.
     #[inline(always)]
     pub(super) fn is_duplicate(&mut self, hooks: impl Presence, id: SpaceId, number: u64) -> bool {
         let space = self.spaces.get(id);
@@ -455,12 +463,13 @@ impl Connection {
         hooks.decide(self, Operation::IsDuplicate, (id, number), duplicate) || duplicate
     }
 
-    /// True if packets of a path ID other than 0 are taken in: it is in use, or may be from now on.
+    /// Returns true if packets of a path ID other than 0 are accepted: the path ID is in use, or
+    /// may be used from now on.
     fn takes_packets(&self, path: PathId) -> bool {
         self.spaces.get(SpaceId::Data(path)).is_some() || self.may_begin_path(path)
     }
 
-    /// A packet is not taken in; `trigger` says why, in the words of the log.
+    /// Counts and logs a dropped packet. `trigger` is the reason, as a trigger of the log.
     pub(super) fn drop_packet(
         &mut self,
         kind: Option<PacketType>,

@@ -1,6 +1,6 @@
-//! Early exit of the route of a received datagram (`receive.rs`). It finds the path and the packet
-//! of a datagram that has one 1-RTT packet on a known path of a confirmed connection, as nearly all
-//! datagrams. It then continues like the general route: [`Connection::open_packet`] (`open.rs`) and
+//! Fast path for received datagrams (`receive.rs`). It finds the path and the packet of a datagram
+//! that has one 1-RTT packet on a known path of a confirmed connection, as nearly all datagrams. It
+//! then continues like the slow path: [`Connection::open_packet`] (`open.rs`) and
 //! [`Connection::take_opened`] (`payload.rs`).
 
 use equic_wire::Side;
@@ -16,8 +16,8 @@ use super::{Connection, DatagramMeta};
 use crate::Timestamp;
 use crate::operation::Operation;
 
-/// Operations that the early exit skips. If a hook is attached to one of them, all packets take the
-/// general route.
+/// Operations that the fast path skips. If a hook is attached to one of them, all packets take the
+/// slow path.
 const PASSED_OVER: u128 = Operation::bits(&[
     Operation::HandleDatagram,
     Operation::RestorePacketNumber,
@@ -31,7 +31,7 @@ const PASSED_OVER: u128 = Operation::bits(&[
 
 #[cfg(test)]
 thread_local! {
-    /// Number of datagrams that took the early exit in this thread.
+    /// Number of datagrams that took the fast path in this thread.
     pub(super) static EARLY_EXITS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
@@ -48,7 +48,7 @@ fn is_from(side: Side, path: &Path, arrival: &DatagramMeta) -> bool {
 
 impl Connection {
     /// Processes a datagram. Returns true if its packet is authentic. Returns `None`, and changes
-    /// nothing, if the datagram needs the general route.
+    /// nothing, if the datagram needs the slow path.
     #[inline(always)]
     pub(super) fn take_one_rtt(
         &mut self,

@@ -4,7 +4,8 @@ use super::{Connection, Event};
 use crate::operation::{HookError, HookEvent, HookId, Request};
 use crate::violation::Failure;
 
-/// Requests that are carried out in a row: a hook that asks for another with each does not stop the connection.
+/// Maximum number of requests carried out in a row. It stops a hook that answers each result with
+/// another request.
 const MAX_IN_A_ROW: usize = 128;
 
 impl Connection {
@@ -22,7 +23,7 @@ impl Connection {
             let Some(request) = self.extensions.next_request() else { return };
             match request {
                 Request::Attach { by, token, hook, points, frames } => {
-                    // If it fails at once, that is told behind this.
+                    // If the new hook fails at once, that is reported after this.
                     let outcome = self.put_on(hook, &points, &frames, Some(by));
                     self.give(by, &HookEvent::Attached { token, outcome });
                 }
@@ -42,7 +43,7 @@ impl Connection {
                     }
                 }
                 Request::TakeOff { hook, error } => {
-                    // Its place is empty already.
+                    // The hook was already taken out of its place.
                     self.extensions.on_failed(hook, &error);
                     self.detach(hook);
                     self.events.push_back(Event::HookFailed(hook, error));
@@ -54,7 +55,7 @@ impl Connection {
         }
     }
 
-    /// Tells a hook of an event, if the hook is there.
+    /// Passes an event to a hook, if the hook is attached.
     fn give(&mut self, id: HookId, event: &HookEvent) {
         let Some(place) = self.hooks.place(id) else { return };
         let outcome = self.call_at(place, |hook, host| hook.on_event(host, event));

@@ -1,5 +1,5 @@
-//! Address validation as a connection sees it (RFC 9000 s.8.1): Retry packets and tokens. Who makes
-//! tokens and checks them is the endpoint.
+//! Address validation of a connection (RFC 9000 s.8.1): Retry packets and tokens. The endpoint
+//! creates and checks tokens.
 
 use std::collections::VecDeque;
 
@@ -15,17 +15,20 @@ use crate::Timestamp;
 use crate::crypto::retry_tag;
 use crate::operation::Operation;
 
-/// The longest token that is taken, in bytes: with it an Initial packet of 1,200 has room for
-/// something else.
+/// Maximum length in bytes of an accepted token. It leaves room for other content in an Initial
+/// packet of 1,200 bytes.
 pub(super) const MAX_PEER_TOKEN: usize = 900;
 
-/// Tokens that wait for the application; later ones are dropped.
+/// Maximum number of tokens that wait for the application. Later ones are dropped.
 const MAX_TOKENS: usize = 4;
 
 impl Connection {
-    /// A client's first packets carry this token, of an [`Event::NewToken`] of an earlier connection
-    /// to the same server (RFC 9000 s.8.1.3). To be used once, and called before the first
-    /// [`Connection::poll_transmit`]; false: too late, too long, or a server.
+    /// Sets the token for a client's first packets, from an [`Event::NewToken`] of an earlier
+    /// connection to the same server (RFC 9000 s.8.1.3). Use each token once, and call this before
+    /// the first [`Connection::poll_transmit`].
+    ///
+    /// Returns false if the call is too late, the token is longer than 900 bytes, or this is a
+    /// server.
     pub fn set_token(&mut self, token: Vec<u8>) -> bool {
         let first = self.side == Side::Client && self.stats.packets_sent == 0;
         let fits = first && token.len() <= MAX_PEER_TOKEN;
@@ -35,9 +38,11 @@ impl Connection {
         fits
     }
 
-    /// Gives the client a token for another connection (RFC 9000 s.8.1.3), such as
-    /// `Endpoint::new_token` makes; it goes out once the handshake is complete. False: this is a
-    /// client, the token is empty or over 900 bytes, or as many as are kept wait already.
+    /// Queues a token for the client's next connection (RFC 9000 s.8.1.3), for example from
+    /// `Endpoint::new_token`. It is sent when the handshake is complete.
+    ///
+    /// Returns false if this is a client, the token is empty or longer than 900 bytes, or four
+    /// tokens are waiting already.
     pub fn send_token(&mut self, token: Vec<u8>) -> bool {
         let sound = (1..=MAX_PEER_TOKEN).contains(&token.len());
         let fits = self.side == Side::Server && sound && self.tokens.len() < MAX_TOKENS;
@@ -47,7 +52,7 @@ impl Connection {
         fits
     }
 
-    /// True if a NEW_TOKEN frame is to be sent now.
+    /// Returns true if a NEW_TOKEN frame must be sent now.
     pub(super) fn has_token(&self) -> bool {
         self.handshake.is_complete() && !self.tokens.is_empty()
     }
@@ -71,7 +76,7 @@ impl Connection {
         }
     }
 
-    /// A NEW_TOKEN frame came.
+    /// Processes a NEW_TOKEN frame.
     pub(super) fn on_new_token(&mut self, token: &[u8]) {
         self.decide_on_frame(Operation::NewToken, 0, (), Some(token), |connection| {
             let events = &mut connection.events;
@@ -82,11 +87,11 @@ impl Connection {
         });
     }
 
-    /// A Retry packet came (RFC 9000 s.17.2.5.2); true if it is followed.
+    /// Processes a Retry packet (RFC 9000 s.17.2.5.2). Returns true if it is accepted.
     pub(super) fn on_retry(&mut self, now: Timestamp, retry: &Retry<'_>) -> bool {
         let wanted = self.side == Side::Client
             && !self.closing.is_closed()
-            // Once, and before anything else of the server.
+            // Only once, and before any other packet from the server.
             && self.start.retry().is_none()
             && self.stats.packets_received == self.packets_before
             && retry.version() == self.version
@@ -96,7 +101,7 @@ impl Connection {
         let genuine = wanted && {
             let original = self.ids.original_dcid();
             let version = tls_version(self.version);
-            // RFC 9001 s.5.8.
+            // RFC 9001 s.5.8: the integrity tag must match.
             retry_tag(version, original.as_bytes(), retry.without_tag()) == *retry.integrity_tag()
         };
         if !genuine || !self.decide_on(Operation::FollowRetry, (), retry.token(), true) {
@@ -109,14 +114,16 @@ impl Connection {
         self.ids.remote.set_handshake_id(retry.scid());
         let keys = self.start.initial_keys(self.side, self.version, retry.scid());
         self.keys.install(SpaceId::Initial, keys);
-        // RFC 9000 s.17.2.5.3: all goes again, early data too, under new packet numbers.
+        // RFC 9000 s.17.2.5.3: everything is sent again under new packet numbers, including early
+        // data.
         self.send_all_again(SpaceId::Initial);
         self.send_all_again(SpaceId::DATA);
         self.path_mut().restart_backoff();
         true
     }
 
-    /// Nothing that is in flight will be acknowledged; that says nothing of the path.
+    /// Declares all packets in flight lost, because the peer will not acknowledge them. This is no
+    /// sign of congestion.
     pub(super) fn send_all_again(&mut self, id: SpaceId) {
         let Some(space) = self.space(id) else { return };
         space.probe(0);

@@ -1,4 +1,4 @@
-//! A packet number space, and what is remembered of a packet in flight.
+//! Packet number spaces, and the record of a packet in flight.
 
 use std::iter::once;
 use std::ops::{Deref, Range};
@@ -15,13 +15,13 @@ use crate::received::ReceivedPackets;
 use crate::recovery::{Content, LossDetector};
 use crate::stream::{Assembler, Control, SendBuffer};
 
-/// Places for frames in the list of the next packet's that are kept for the one after it.
+/// Maximum capacity of a packet's list of frames that is kept for the next packet.
 const KEPT_PLACES: usize = 16;
 
 /// Number of the spaces that end with the handshake: Initial and Handshake.
 const HANDSHAKE_SPACES: usize = 2;
 
-/// Most path IDs that a connection keeps at a time, whatever [`super::TransportConfig::max_paths`] says.
+/// Maximum number of path IDs in use, whatever [`super::TransportConfig::max_paths`] is.
 pub(super) const MOST_PATH_IDS: usize = 8;
 
 /// The packet number spaces (RFC 9000 s.12.3).
@@ -29,7 +29,8 @@ pub(super) const MOST_PATH_IDS: usize = 8;
 pub(crate) enum SpaceId {
     Initial,
     Handshake,
-    /// Of 0-RTT and 1-RTT packets with this path ID (RFC 10069): without that extension there is 0 alone.
+    /// Space of 0-RTT and 1-RTT packets with this path ID (RFC 10069). Without multipath, only path
+    /// ID 0 exists.
     Data(PathId),
 }
 
@@ -41,8 +42,8 @@ impl SpaceId {
         matches!(self, SpaceId::Data(_))
     }
 
-    /// Space that keeps the CRYPTO data of this one's packets: that of 1-RTT packets is one stream, whatever path its
-    /// frames come on.
+    /// Returns the space that stores the CRYPTO data of this one. CRYPTO data of 1-RTT packets is
+    /// one stream for all paths.
     pub(crate) const fn of_crypto(self) -> SpaceId {
         match self {
             SpaceId::Data(_) => SpaceId::DATA,
@@ -74,13 +75,14 @@ impl Word for SpaceId {
 /// [`Spaces::get_mut`] are therefore the only ways to get a space by its ID, and each caller
 /// decides what to do if the space is missing. Path ID 0 always has a space: see [`Spaces::data`].
 pub(super) struct Spaces {
-    /// Initial and Handshake, each until it is discarded. `None` once both are, which frees their memory.
+    /// The Initial and Handshake spaces, until each is discarded. `None` once both are, which frees
+    /// their memory.
     handshake: Option<Box<[Option<Space>; HANDSHAKE_SPACES]>>,
-    /// Of path ID 0.
+    /// Space of path ID 0.
     data: Space,
-    /// Of other path IDs, in their order; at most [`MOST_PATH_IDS`] with path 0.
+    /// Spaces of other path IDs in ascending order; at most [`MOST_PATH_IDS`] including path 0.
     others: Vec<(PathId, Space)>,
-    /// Empty: memory for the list of the next packet's frames.
+    /// An empty list, whose allocation is reused for the frames of the next packet.
     list: Vec<SentFrame>,
 }
 
@@ -106,13 +108,14 @@ impl Spaces {
         gone
     }
 
-    /// True if the peer has yet to acknowledge packets of application data.
+    /// Returns true if packets of application data wait for an acknowledgement.
     pub(super) fn are_in_flight(&self) -> bool {
         let waits = |space: &Space| space.loss.last_ack_eliciting().is_some();
         waits(&self.data) || self.others.iter().any(|(_, space)| waits(space))
     }
 
-    /// Nothing is in flight and nothing to be sent: gives back memory that the next packets have made again.
+    /// Frees memory that the next packets allocate again. Called if nothing is in flight or waits
+    /// to be sent.
     pub(super) fn shrink(&mut self) {
         self.list = Vec::new();
         for space in once(&mut self.data).chain(self.others.iter_mut().map(|(_, space)| space)) {
@@ -120,7 +123,7 @@ impl Spaces {
         }
     }
 
-    /// Those that are there, in the order in which their packets stand in a datagram.
+    /// Returns the existing spaces in the order of their packets in a datagram.
     pub(super) fn ids(&self) -> impl Iterator<Item = SpaceId> + use<> {
         let mut others = [PathId::ZERO; MOST_PATH_IDS];
         others.iter_mut().zip(&self.others).for_each(|(place, (id, _))| *place = *id);
@@ -130,7 +133,7 @@ impl Spaces {
         Ids { handshake, others, count: self.others.len(), next }
     }
 
-    /// As [`Spaces::ids`], with the spaces.
+    /// Variant of [`Spaces::ids`] that also returns the spaces.
     pub(super) fn iter(&self) -> impl Iterator<Item = (SpaceId, &Space)> {
         self.ids().filter_map(|id| Some((id, self.get(id)?)))
     }
@@ -142,7 +145,7 @@ impl Spaces {
         &self.data
     }
 
-    /// True if this holds for a space of application data, of whatever path ID.
+    /// Returns true if `holds` is true for a space of application data of any path ID.
     #[inline]
     pub(super) fn any_data(&self, mut holds: impl FnMut(SpaceId, &Space) -> bool) -> bool {
         let mut others = self.others.iter();
@@ -150,12 +153,13 @@ impl Spaces {
             || others.any(|(id, space)| holds(SpaceId::Data(*id), space))
     }
 
-    /// An empty list for the frames of a packet in the making; [`Spaces::take_back`] takes its memory for the next.
+    /// Returns an empty list for the frames of a new packet. [`Spaces::take_back`] returns its
+    /// memory.
     pub(super) fn lend_list(&mut self) -> Vec<SentFrame> {
         std::mem::take(&mut self.list)
     }
 
-    /// The list is not needed any more. The memory of a long one is given up.
+    /// Keeps the memory of a list for the next packet, unless it is large.
     pub(super) fn take_back(&mut self, mut list: Vec<SentFrame>) {
         if list.capacity() <= KEPT_PLACES {
             list.clear();
@@ -163,18 +167,18 @@ impl Spaces {
         }
     }
 
-    /// Frames that the list of the next packet has memory for.
+    /// Returns the capacity of the list for the next packet.
     #[cfg(test)]
     pub(super) fn list_capacity(&self) -> usize {
         self.list.capacity()
     }
 
-    /// As [`Spaces::data`], to be changed.
+    /// Mutable variant of [`Spaces::data`].
     pub(super) fn data_mut(&mut self) -> &mut Space {
         &mut self.data
     }
 
-    /// Returns `None` if the space was discarded, or its path ID is not in use.
+    /// Returns a space, or `None` if it was discarded or its path ID is not in use.
     #[inline(always)]
     pub(super) fn get(&self, id: SpaceId) -> Option<&Space> {
         match id {
@@ -187,7 +191,7 @@ impl Spaces {
         }
     }
 
-    /// As [`Spaces::get`], to be changed.
+    /// Mutable variant of [`Spaces::get`].
     #[inline(always)]
     pub(super) fn get_mut(&mut self, id: SpaceId) -> Option<&mut Space> {
         match id {
@@ -200,19 +204,19 @@ impl Spaces {
         }
     }
 
-    /// True if a space has CRYPTO data to send; a space that is gone has none.
+    /// Returns true if a space has CRYPTO data to send. Returns false if the space was removed.
     #[inline(always)]
     pub(super) fn has_crypto(&self, id: SpaceId) -> bool {
         self.get(id).is_some_and(Space::has_crypto)
     }
 
-    /// Number of probes to send in a space; a space that is gone has none.
+    /// Returns the number of probes to send in a space, or 0 if the space was removed.
     #[inline(always)]
     pub(super) fn probes(&self, id: SpaceId) -> u8 {
         self.get(id).map_or(0, Space::probes)
     }
 
-    /// A path ID is in use from now on.
+    /// Adds the space of a path ID.
     pub(super) fn add(&mut self, id: PathId) {
         if id != PathId::ZERO && self.get(SpaceId::Data(id)).is_none() {
             let at = self.others.partition_point(|(other, _)| *other < id);
@@ -220,7 +224,8 @@ impl Spaces {
         }
     }
 
-    /// A path ID is not used any more. The space of path 0 stays, without content, for CRYPTO data.
+    /// Removes the space of a path ID. The space of path 0 is only emptied, because it stores
+    /// CRYPTO data.
     pub(super) fn remove(&mut self, id: PathId) {
         self.others.retain(|(other, _)| *other != id);
         if id == PathId::ZERO {
@@ -230,14 +235,14 @@ impl Spaces {
     }
 }
 
-/// See [`Spaces::ids`], which is asked several times a packet.
+/// Iterator of [`Spaces::ids`]. It runs several times per packet.
 struct Ids {
-    /// Whether the spaces of Initial and Handshake packets are there.
+    /// Whether the Initial and Handshake spaces exist.
     handshake: [bool; HANDSHAKE_SPACES],
-    /// Path IDs other than 0, and how many there are.
+    /// Path IDs other than 0, and their number.
     others: [PathId; MOST_PATH_IDS],
     count: usize,
-    /// Place of the next one, of Initial, Handshake, path ID 0 and the others.
+    /// Index of the next space, in the order Initial, Handshake, path ID 0, others.
     next: usize,
 }
 
@@ -260,12 +265,12 @@ impl Iterator for Ids {
     }
 }
 
-/// A frame of a packet in flight, as far as its loss or acknowledgement matters.
+/// A frame of a packet in flight, with the data needed when it is acknowledged or lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SentFrame {
-    /// Up to this packet number of the packet's own space.
+    /// ACK up to this packet number of the packet's own space.
     Ack(u64),
-    /// Up to this packet number of another path ID.
+    /// PATH_ACK up to this packet number of another path ID.
     PathAck(PathId, u64),
     Crypto(Range<u64>),
     Stream {
@@ -275,10 +280,10 @@ pub(super) enum SentFrame {
     },
     Control(Control),
     HandshakeDone,
-    /// For this path ID.
+    /// Path ID and sequence number.
     NewConnectionId(PathId, u64),
     RetireConnectionId(PathId, u64),
-    /// One of those by which paths are agreed on.
+    /// A frame of multipath.
     Multipath(PathFrame),
     NewToken(Bytes),
     AckFrequency(u64),
@@ -286,30 +291,31 @@ pub(super) enum SentFrame {
     /// PATH_CHALLENGE or PATH_RESPONSE.
     Validation,
     Ping,
-    /// A hook's.
+    /// A frame of a hook.
     Extension(Extension),
 }
 
-/// A frame that is about paths (RFC 10069 s.4), as far as its loss or acknowledgement matters.
+/// A frame of multipath (RFC 10069 s.4), with the data needed when it is acknowledged or lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PathFrame {
     Abandon(PathId),
-    /// With its sequence number.
+    /// Path ID, and sequence number of the status.
     Status(PathId, u64),
     MaxPathId(PathId),
-    /// PATHS_BLOCKED or PATH_CIDS_BLOCKED: said once.
+    /// PATHS_BLOCKED or PATH_CIDS_BLOCKED. It is not sent again.
     Blocked,
 }
 
 impl SentFrame {
-    /// True if a packet of these frames was sent to validate a path, and carries nothing else that is wanted.
+    /// Returns true if a packet with these frames only validates a path.
     pub(super) fn only_validate(frames: &[SentFrame]) -> bool {
         use SentFrame::{Ack, PathAck, Ping, Validation};
         let idle = |one: &SentFrame| matches!(one, Ack(_) | PathAck(..) | Ping | Validation);
         frames.contains(&Validation) && frames.iter().all(idle)
     }
 
-    /// True if a packet of these frames would not have been sent but for hooks that other hooks brought.
+    /// Returns true if a packet with these frames was sent only because of hooks that other hooks
+    /// attached.
     pub(super) fn any_nested(frames: &[SentFrame]) -> bool {
         let mut nested = false;
         for frame in frames {
@@ -323,16 +329,17 @@ impl SentFrame {
     }
 }
 
-/// Frames of a packet in flight. One alone, as in most packets of a stream, takes no allocation.
+/// Frames of a packet in flight. A single frame, as in most packets with stream data, needs no
+/// allocation.
 #[derive(Debug, Clone)]
 pub(super) enum SentFrames {
     One(SentFrame),
-    /// Any number.
+    /// Any number of frames.
     Several(Box<[SentFrame]>),
 }
 
 impl SentFrames {
-    /// Takes the frames of a list, which is empty then.
+    /// Moves the frames out of a list, which becomes empty.
     pub(super) fn take(list: &mut Vec<SentFrame>) -> SentFrames {
         match (list.len(), list.pop()) {
             (1, Some(one)) => SentFrames::One(one),
@@ -340,7 +347,7 @@ impl SentFrames {
         }
     }
 
-    /// Number of frames that have memory beside the packet's own.
+    /// Returns the number of frames in separately allocated memory.
     pub(super) fn allocated(&self) -> usize {
         match self {
             SentFrames::One(_) => 0,
@@ -371,16 +378,17 @@ impl Deref for SentFrames {
 #[derive(Debug, Clone)]
 pub(super) struct Sent {
     pub frames: SentFrames,
-    /// Marked ECT(0).
+    /// True if the packet was marked ECT(0).
     pub marked: bool,
-    /// Path that the packet was sent on.
+    /// Path on which the packet was sent.
     pub path: PathKey,
-    /// Nothing but frames of hooks that other hooks brought makes it count as in flight.
+    /// True if the packet counts as in flight only because of frames of hooks that other hooks
+    /// attached.
     pub nested: bool,
 }
 
 impl Sent {
-    /// With the frames of a list, which is empty then.
+    /// Creates the record from a list of frames, which becomes empty.
     pub(super) fn new(frames: &mut Vec<SentFrame>, marked: bool, path: PathKey) -> Sent {
         let nested = SentFrame::any_nested(frames);
         Sent { frames: SentFrames::take(frames), marked, path, nested }
@@ -388,7 +396,8 @@ impl Sent {
 }
 
 impl Content for Sent {
-    /// Pieces of one stream follow each other, all of one length, in packets that have nothing else.
+    /// Merges packets that each contain one piece of the same stream, if the pieces are adjacent
+    /// and of equal length.
     #[inline(always)]
     fn merge(&mut self, count: u16, next: &Sent) -> bool {
         let alike = (self.marked, self.path, self.nested) == (next.marked, next.path, next.nested);
@@ -434,7 +443,7 @@ pub(super) struct Space {
     pub crypto_in: LazyBuf<Assembler>,
     pub crypto_out: LazyBuf<SendBuffer>,
     pub numbers: PacketNumbers,
-    /// Probes to send, whatever the window says.
+    /// Number of probes to send, regardless of the window.
     probes: u8,
 }
 
@@ -450,13 +459,13 @@ impl Space {
         }
     }
 
-    /// True if CRYPTO data is to be sent, for the first time or again.
+    /// Returns true if CRYPTO data must be sent, for the first time or again.
     #[inline]
     pub(super) fn has_crypto(&self) -> bool {
         self.crypto_out.get().is_some_and(|out| out.wants_to_send(u64::MAX))
     }
 
-    /// See [`Spaces::rest`].
+    /// See [`Spaces::shrink`].
     fn shrink(&mut self) {
         self.loss.shrink();
         self.received.shrink();
@@ -464,17 +473,18 @@ impl Space {
         self.crypto_out.shrink();
     }
 
-    /// Probes that are still to be sent, whatever the window says (RFC 9002 s.6.2.4).
+    /// Returns the number of probes that are still to be sent, regardless of the window (RFC 9002
+    /// s.6.2.4).
     pub(super) fn probes(&self) -> u8 {
         self.probes
     }
 
-    /// A probe timeout: so many packets are to be sent as probes. Zero takes back what was to be sent.
+    /// Sets the number of probes to send after a probe timeout. Zero cancels pending probes.
     pub(super) fn probe(&mut self, packets: u8) {
         self.probes = packets;
     }
 
-    /// A packet is written: one that the peer acknowledges is a probe, if one was to be sent.
+    /// Records a written packet. If it is ack-eliciting, it counts as a pending probe.
     pub(super) fn on_written(&mut self, eliciting: bool) {
         self.probes = self.probes.saturating_sub(u8::from(eliciting));
     }
@@ -495,7 +505,7 @@ mod tests {
         space.on_written(true);
         assert_eq!(space.probes(), 1);
         space.probe(2);
-        assert_eq!(space.probes(), 2, "another timeout does not add to them");
+        assert_eq!(space.probes(), 2, "another timeout does not add probes");
         space.probe(0);
         assert_eq!(space.probes(), 0);
     }
@@ -513,10 +523,10 @@ mod tests {
             assert!(list.is_empty());
             let places = list.capacity();
             spaces.take_back(list);
-            assert_eq!(spaces.list.capacity(), places, "the next packet's list has the memory");
+            assert_eq!(spaces.list.capacity(), places, "the next packet reuses the memory");
         }
         spaces.take_back(Vec::with_capacity(1000));
-        assert!(spaces.list.capacity() <= KEPT_PLACES, "but for a long one's");
+        assert!(spaces.list.capacity() <= KEPT_PLACES, "the memory of a long list is freed");
     }
 
     #[test]
@@ -537,13 +547,13 @@ mod tests {
             spaces.get_mut(id).unwrap().probe(2);
             assert_eq!(spaces.probes(id), 2);
         }
-        assert!(spaces.discard(SpaceId::DATA).is_none(), "it lives as long as the connection");
+        assert!(spaces.discard(SpaceId::DATA).is_none(), "path 0 always has a space");
         assert_eq!(spaces.discard(initial).map(|space| space.probes()), Some(2));
         assert_eq!(spaces.ids().collect::<Vec<_>>(), [handshake, SpaceId::DATA]);
         assert!(spaces.get(initial).is_none() && spaces.get_mut(initial).is_none());
         assert_eq!((spaces.probes(initial), spaces.has_crypto(initial)), (0, false));
         assert!(spaces.discard(initial).is_none());
-        assert_eq!(spaces.probes(handshake), 2, "it is the other one's");
+        assert_eq!(spaces.probes(handshake), 2, "the probes belong to the other space");
         assert!(spaces.discard(handshake).is_some() && spaces.handshake.is_none());
         assert_eq!(spaces.ids().collect::<Vec<_>>(), [SpaceId::DATA]);
         assert_eq!(spaces.iter().map(|(id, _)| id).collect::<Vec<_>>(), [SpaceId::DATA]);
@@ -572,7 +582,7 @@ mod tests {
         spaces.remove(PathId::new(7));
         assert!(spaces.get(path(7)).is_none() && spaces.get(path(3)).is_some());
         spaces.remove(PathId::ZERO);
-        assert!(spaces.get(SpaceId::DATA).is_some(), "CRYPTO data is there");
+        assert!(spaces.get(SpaceId::DATA).is_some(), "the space stores CRYPTO data");
         assert_eq!(path(3).of_crypto(), SpaceId::DATA);
         assert_eq!(SpaceId::Handshake.of_crypto(), SpaceId::Handshake);
     }

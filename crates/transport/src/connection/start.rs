@@ -1,4 +1,4 @@
-//! The inputs of a handshake, also when it begins again: TLS, versions, transport parameters.
+//! Inputs of a handshake, also when it is restarted: TLS, versions, transport parameters.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::crypto::session::Session;
 use crate::crypto::tls_initial_keys;
 use crate::lazy::{LazyBox, StaticDefault};
 
-/// Bytes that one more transport parameter takes, as a guess: version_information, or one without meaning.
+/// Estimated size in bytes of an added transport parameter: version_information or a reserved one.
 const ROOM_FOR_ONE: usize = 64;
 
-/// The handshake of a side.
+/// TLS configuration of one end.
 enum Tls {
     Client(Arc<rustls::ClientConfig>, ServerName<'static>),
     Server(Arc<rustls::ServerConfig>),
@@ -30,15 +30,16 @@ enum Tls {
     Null(Arc<InsecureNullCrypto>, Side),
 }
 
-/// Configuration by which a server takes connections: with TLS, or without protection.
+/// Configuration with which a server accepts connections: with TLS, or without packet protection.
 pub(crate) trait Serve: Send + Sync {
     fn transport(&self) -> &Arc<TransportConfig>;
     fn preferred_addresses(&self) -> Option<PreferredAddresses>;
-    /// True if the server takes connections of this version.
+    /// Returns true if the server accepts connections of this version.
     fn speaks(&self, version: KnownVersion) -> bool;
-    /// The suite of Initial packets.
+    /// Returns the cipher suite of Initial packets.
     fn suite(&self) -> Result<Suite, StartError>;
-    /// The inputs of the handshake for a connection of this version; `suite` need not be offered by TLS.
+    /// Returns the inputs of the handshake for a connection of this version. TLS need not offer
+    /// `suite`.
     fn start(&self, suite: Suite, version: KnownVersion) -> Result<Start, StartError>;
 }
 
@@ -71,41 +72,42 @@ impl Serve for ServerConfig {
     }
 }
 
-/// Inputs of a handshake, and how often and why it has begun again. Nothing else of the connection is known here.
+/// Inputs of a handshake, and how it was restarted.
 pub(crate) struct Start {
-    /// Of Initial packets.
+    /// Cipher suite of Initial packets.
     suite: Suite,
     tls: Tls,
-    /// Inputs that are dropped when the handshake is over.
+    /// Inputs that are dropped after the handshake.
     before: LazyBox<Before>,
-    /// The versions that are spoken, best first.
+    /// Supported versions, in order of preference.
     spoken: Box<[KnownVersion]>,
     /// Version of the client's first packets.
     original: KnownVersion,
-    /// Version that TLS makes keys for: what is hoped for, until it is known.
+    /// Version for which TLS derives keys. Until the server has answered, a client uses the version
+    /// that it prefers.
     keyed: KnownVersion,
     /// Source Connection ID of the Retry packet.
     retry: Option<ConnectionId>,
-    /// A Version Negotiation packet was followed.
+    /// True if a Version Negotiation packet was accepted.
     negotiated: bool,
-    /// Version that a client's first packets carry in place of the real one; none: the real one.
+    /// Version that a client's first packets carry instead of the real one. `None`: the real one.
     unknown: Option<Version>,
 }
 
-/// Inputs that are of no use once the handshake is over.
+/// Inputs that are not needed after the handshake.
 #[derive(Default)]
 struct Before {
-    /// Our transport parameters but for version_information.
+    /// Our transport parameters without version_information.
     declared: Vec<u8>,
-    /// Those that clients may rely on in 0-RTT.
+    /// The transport parameters that clients may rely on in 0-RTT.
     promised: Vec<u8>,
     /// See [`TransportConfig::sessions_v2`].
     sessions_v2: Option<Resumption>,
-    /// Version without meaning, to be declared with those that are spoken.
+    /// A reserved version that is declared with the supported ones.
     reserved: Option<Version>,
-    /// Token that a client's Initial packets carry.
+    /// Token in a client's Initial packets.
     token: Option<Bytes>,
-    /// A server's: what has come of the ClientHello; none: TLS has it.
+    /// A server's incomplete ClientHello. `None` once TLS has it.
     hello: Option<Vec<u8>>,
 }
 
@@ -121,7 +123,8 @@ impl StaticDefault for Before {
 }
 
 impl Start {
-    /// `suite` is that of Initial packets, which TLS need not offer.
+    /// Creates a client's inputs. `suite` is the cipher suite of Initial packets, which TLS need
+    /// not offer.
     pub(crate) fn client(config: &ClientConfig, suite: Suite, name: ServerName<'static>) -> Start {
         let tls = Tls::Client(config.tls.clone(), name);
         let mut start = Start::new(suite, tls, config.transport.spoken().collect());
@@ -131,7 +134,7 @@ impl Start {
         start
     }
 
-    /// Of a side without protection.
+    /// Creates the inputs of an end without packet protection.
     #[cfg(feature = "null-crypto")]
     pub(crate) fn insecure_null(config: Arc<InsecureNullCrypto>, side: Side) -> Start {
         let suite = config.suite();
@@ -153,7 +156,7 @@ impl Start {
         }
     }
 
-    /// Takes our transport parameters, encoded; those without meaning are added.
+    /// Sets our encoded transport parameters, and adds a reserved one if GREASE is enabled.
     pub(crate) fn declare(
         &mut self,
         parameters: Vec<u8>,
@@ -172,7 +175,8 @@ impl Start {
             }
         }
         if config.grease {
-            // RFC 9368 s.10, RFC 9000 s.18.1.
+            // A reserved version (RFC 9368 s.10) and a reserved transport parameter (RFC 9000
+            // s.18.1).
             self.before.reserved = Some(Version::reserved(rng.next_u32()));
             let id = u64::from(rng.next_u32()) * 31 + 27;
             let mut value = vec![0; rng.random_range(0..16)];
@@ -185,7 +189,7 @@ impl Start {
         }
     }
 
-    /// True if TLS has neither been given nor has given anything that the peer knows of: a server waits for the
+    /// Returns true if TLS has not exchanged data with the peer yet: a server waits for the
     /// ClientHello, and a client has sent no packet.
     pub(crate) fn is_unheard(&self, side: Side, packets_sent: u64) -> bool {
         match side {
@@ -194,125 +198,129 @@ impl Start {
         }
     }
 
-    /// True if a transport parameter of this number is declared.
+    /// Returns true if a transport parameter with this ID is declared.
     pub(crate) fn declares(&self, id: ParameterId) -> bool {
         let mut declared = RawParameters::new(&self.before.declared);
         id == ParameterId::VERSION_INFORMATION
             || declared.any(|one| one.is_ok_and(|one| one.id == id))
     }
 
-    /// Declares one more transport parameter, in sessions of TLS that are begun from now on.
+    /// Declares another transport parameter, for TLS sessions that start from now on.
     pub(crate) fn declare_also(&mut self, parameter: RawParameter<'_>) {
         append(&mut self.before.declared, parameter.id, parameter.value);
     }
 
-    /// Our transport parameters but for version_information, encoded.
+    /// Returns our encoded transport parameters without version_information.
     #[cfg(any(test, feature = "qlog"))]
     pub(crate) fn declared(&self) -> &[u8] {
         &self.before.declared
     }
 
-    /// The versions that are spoken, best first.
+    /// Returns the supported versions, in order of preference.
     pub(crate) fn spoken(&self) -> impl Iterator<Item = KnownVersion> + '_ {
         self.spoken.iter().copied()
     }
 
-    /// Version of the client's first packets.
+    /// Returns the version of the client's first packets.
     pub(crate) fn original(&self) -> KnownVersion {
         self.original
     }
 
-    /// Version that TLS makes keys for: what is hoped for, until it is known.
+    /// Returns the version for which TLS derives keys. Until the server has answered, a client uses
+    /// the version that it prefers.
     pub(crate) fn keyed(&self) -> KnownVersion {
         self.keyed
     }
 
-    /// A client's first packets carry a version without meaning, so that the server sends Version Negotiation.
+    /// Makes a client's first packets carry a reserved version, so that the server sends Version
+    /// Negotiation.
     pub(crate) fn begin_unknown(&mut self, version: Version) {
         self.unknown = Some(version);
     }
 
-    /// Version that a client's first packets carry in place of the real one; none: the real one.
+    /// Returns the version that a client's first packets carry instead of the real one, or `None`
+    /// for the real one.
     pub(crate) fn unknown(&self) -> Option<Version> {
         self.unknown
     }
 
-    /// Token that a client's Initial packets carry; empty: none.
+    /// Returns the token in a client's Initial packets. Empty without a token.
     pub(crate) fn token(&self) -> &[u8] {
         self.before.token.as_deref().unwrap_or_default()
     }
 
-    /// A client's Initial packets carry this token from now on.
+    /// Sets the token in a client's Initial packets.
     pub(crate) fn set_token(&mut self, token: Bytes) {
         self.before.token = Some(token);
     }
 
-    /// A Retry packet from this Source Connection ID is followed.
+    /// Records a Retry packet with this Source Connection ID and token.
     pub(crate) fn follow_retry(&mut self, token: Bytes, scid: ConnectionId) {
         (self.before.token, self.retry) = (Some(token), Some(scid));
     }
 
-    /// Source Connection ID of the Retry packet that was followed; none: none was.
+    /// Returns the Source Connection ID of the accepted Retry packet, or `None` without one.
     pub(crate) fn retry(&self) -> Option<ConnectionId> {
         self.retry
     }
 
-    /// A Version Negotiation packet is followed: once.
+    /// Records that a Version Negotiation packet was accepted. This happens at most once.
     pub(crate) fn follow_versions(&mut self) {
         (self.negotiated, self.unknown) = (true, None);
     }
 
-    /// True if a Version Negotiation packet was followed.
+    /// Returns true if a Version Negotiation packet was accepted.
     pub(crate) fn is_negotiated(&self) -> bool {
         self.negotiated
     }
 
-    /// A client's handshake begins again, in this version.
+    /// Restarts a client's handshake in this version.
     pub(crate) fn begin_again(&mut self, version: KnownVersion) -> Result<Session, rustls::Error> {
         (self.original, self.keyed) = (version, version);
         let tls = self.session()?;
-        // RFC 9369 s.5: tokens are of one version.
+        // RFC 9369 s.5: a token is valid for one version only.
         (self.before.token, self.retry) = (None, None);
         Ok(tls)
     }
 
-    /// A server answers in this version instead of the client's first.
+    /// Makes a server answer in this version instead of the client's first.
     pub(crate) fn answer_in(&mut self, version: KnownVersion) -> Result<Session, rustls::Error> {
         self.keyed = version;
         self.session()
     }
 
-    /// The part of the ClientHello that a server has, while TLS does not have it; none: TLS has it. It is for the
-    /// caller to keep it again or to hand it to TLS.
+    /// Removes and returns a server's incomplete ClientHello, or `None` if TLS has it. The caller
+    /// must store it again or pass it to TLS.
     pub(crate) fn take_hello(&mut self) -> Option<Vec<u8>> {
         self.before.get_mut_if_allocated()?.hello.take()
     }
 
-    /// Keeps a part of the ClientHello until there is more.
+    /// Stores an incomplete ClientHello.
     pub(crate) fn keep_hello(&mut self, hello: Vec<u8>) {
         self.before.hello = Some(hello);
     }
 
-    /// The handshake is over: gives back what no handshake begins with any more.
+    /// Drops the inputs that are not needed after the handshake.
     pub(crate) fn shrink(&mut self) {
         self.before = LazyBox::default();
     }
 
-    /// Bytes of memory that the peer has us keep here.
+    /// Returns the memory used because of the peer, in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.before.hello.as_ref().map_or(0, Vec::capacity)
     }
 
-    /// Declares other transport parameters than those of the configuration.
+    /// Replaces the declared transport parameters.
     #[cfg(test)]
     pub(crate) fn pretend_declared(&mut self, parameters: Vec<u8>) {
         self.before.declared = parameters;
     }
 
-    /// RFC 9368 s.3: what was chosen, and what could have been.
+    /// Returns the value of version_information: the chosen version and the available ones (RFC
+    /// 9368 s.3).
     fn version_information(&self) -> Vec<u8> {
         let versions = match self.tls {
-            // The other only if this session could follow there.
+            // The other version is available only if this TLS session could continue in it.
             Tls::Client(..) if self.keyed == self.original => vec![self.original, self.original],
             Tls::Client(..) => vec![self.original, self.keyed, self.original],
             Tls::Server(_) => [&[self.keyed], &*self.spoken].concat(),
@@ -323,7 +331,7 @@ impl Start {
         versions.flat_map(|version| version.0.to_be_bytes()).collect()
     }
 
-    /// Begins TLS, with keys for [`Start::keyed`].
+    /// Starts TLS, with keys for [`Start::keyed`].
     pub(crate) fn session(&self) -> Result<Session, rustls::Error> {
         let version = tls_version(self.keyed);
         let mut parameters = Vec::with_capacity(self.before.declared.len() + ROOM_FOR_ONE);
@@ -352,8 +360,8 @@ impl Start {
         Ok(Session::Tls(Box::new(tls)))
     }
 
-    /// RFC 9369 s.5: sessions are of one version. What begins with one and hopes for the other has
-    /// none.
+    /// Returns the TLS configuration of a client. RFC 9369 s.5: a session is valid for one version
+    /// only. A connection that starts in one version and prefers another resumes no session.
     fn client_tls(&self, config: &Arc<rustls::ClientConfig>) -> Arc<rustls::ClientConfig> {
         let sessions = match (self.original, self.keyed) {
             (KnownVersion::V1, KnownVersion::V1) => return config.clone(),
@@ -366,7 +374,9 @@ impl Start {
         config.into()
     }
 
-    /// As there; and early data is taken only under the limits it was promised (RFC 9000 s.7.4.1).
+    /// Returns the TLS configuration of a server. RFC 9369 s.5: a session is valid for one version
+    /// only. Early data is accepted only if the limits promised for it still apply (RFC 9000
+    /// s.7.4.1).
     fn server_tls(&self, config: &Arc<rustls::ServerConfig>) -> Arc<rustls::ServerConfig> {
         let early = config.max_early_data_size > 0;
         if self.keyed == KnownVersion::V1 && !early {
@@ -382,7 +392,8 @@ impl Start {
         config.into()
     }
 
-    /// Keys of Initial packets to or from a client that sends to `dcid`.
+    /// Returns the keys of Initial packets between this end and the other, for a client that sends
+    /// to `dcid`.
     pub(crate) fn initial_keys(
         &self,
         side: Side,
@@ -393,7 +404,7 @@ impl Start {
         if let Tls::Null(..) = self.tls {
             return null::initial_keys(side, dcid);
         }
-        // Where there is TLS there is protection, whatever the version.
+        // With TLS, packets are always protected, whatever the version.
         tls_initial_keys(&self.suite, side, version, dcid)
     }
 }
@@ -468,7 +479,7 @@ mod tests {
 
     #[test]
     fn handshake_client_hello_is_kept_until_tls_has_it() {
-        assert!(client().take_hello().is_none(), "a client waits for none");
+        assert!(client().take_hello().is_none(), "a client has no ClientHello to wait for");
         let mut start = server();
         let mut hello = start.take_hello().unwrap();
         assert!(hello.is_empty());

@@ -1,10 +1,11 @@
-//! A server's sessions, kept apart by what they were made under.
+//! Session storage and tickets of a server, separated by version and promised limits.
 
 use std::sync::Arc;
 
 use rustls::server::{ProducesTickets, StoresServerSessions};
 
-/// Sessions of one version and of the same promises; others are not found.
+/// Store of sessions of one version and with the same promised limits. Other sessions are not
+/// found.
 #[derive(Debug)]
 pub(super) struct SeparateSessions {
     inner: Arc<dyn StoresServerSessions>,
@@ -42,11 +43,12 @@ impl StoresServerSessions for SeparateSessions {
     }
 }
 
-/// Tickets of version 2, which version 1 does not take, nor the other way round (RFC 9369 s.5).
+/// Ticket producer for version 2. Tickets of one version are invalid in the other (RFC 9369 s.5).
 #[derive(Debug)]
 pub(super) struct MarkedTickets(Arc<dyn ProducesTickets>);
 
-/// At the end of a ticket; without it, as version 1 has it, the ticketer's own check fails.
+/// Last byte of a ticket of version 2. A ticket of version 1 lacks it and fails the inner
+/// ticketer's check.
 const MARK: u8 = 2;
 
 impl MarkedTickets {
@@ -90,7 +92,7 @@ mod tests {
         assert!(one.can_cache() && one.put(vec![7], vec![8]));
         assert_eq!((two.get(&[7]), two.take(&[7])), (None, None));
         assert_eq!((one.get(&[7]), one.take(&[7])), (Some(vec![8]), Some(vec![8])));
-        assert_eq!(one.get(&[7]), None, "a session is good once");
+        assert_eq!(one.get(&[7]), None, "a session can be used once");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Timers of a connection: loss, probes, idleness, closing (RFC 9002 s.6.2, RFC 9000 s.10).
+//! Timers of a connection: loss detection, probes, idleness, closing (RFC 9002 s.6.2, RFC 9000
+//! s.10).
 
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use crate::operation::Operation;
 use crate::recovery::{Due, LossTimer, ProbeState, ProbeTimer};
 
 impl Connection {
-    /// Time at which to call [`Connection::handle_timeout`]; none: nothing is waited for.
+    /// Returns the time at which to call [`Connection::handle_timeout`], or `None` if no timer is
+    /// set.
     pub fn poll_timeout(&mut self) -> Option<Timestamp> {
         if self.closing.is_closed() {
             return self.closing.deadline();
@@ -53,7 +55,7 @@ impl Connection {
         ids.filter_map(|id| {
             let usual = self.spaces.get(id)?.received.deadline();
             let at = self.decide_within(Operation::AckDeadline, id, usual, |_, answer| {
-                // RFC 9000 s.13.2.1: not later than the delay that the peer was told.
+                // RFC 9000 s.13.2.1: not later than the delay declared to the peer.
                 answer.zip(usual).map(|(at, usual)| at.min(usual)).or(usual)
             });
             // If nothing may be sent on the path, this end must wait for the peer.
@@ -68,7 +70,8 @@ impl Connection {
         .min()
     }
 
-    /// A moment of [`Connection::poll_timeout`] has come.
+    /// Processes the timers that are due. Call it at the time that [`Connection::poll_timeout`]
+    /// returned.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.now = now;
         #[cfg(feature = "qlog")]
@@ -90,7 +93,7 @@ impl Connection {
             return;
         }
         if self.idle_timer().is_some_and(|at| at <= now) {
-            // RFC 9000 s.10.1: without a word.
+            // RFC 9000 s.10.1: an idle connection is closed silently.
             return self.forget(CloseReason::IdleTimeout);
         }
         for path in self.paths.iter_mut() {
@@ -123,7 +126,7 @@ impl Connection {
         let timeout = self.decide_within(Operation::IdleTimeout, (), usual, |_, answer| {
             answer.map(|timeout| usual.map_or(timeout, |usual| usual.min(timeout))).or(usual)
         })?;
-        // RFC 9000 s.10.1: three PTOs at least.
+        // RFC 9000 s.10.1: at least three PTOs.
         let mut least = self.pto(self.active_space()) * 3;
         if self.multipath.is_some() {
             // RFC 10069 s.5.8: a packet on any path counts.
@@ -132,7 +135,8 @@ impl Connection {
         Some(self.activity.since() + Duration::from_nanos(timeout).max(least))
     }
 
-    /// Time at which a PING is due to keep the connection alive (RFC 9000 s.10.1.2); none: never.
+    /// Returns the time at which a keep-alive PING is due (RFC 9000 s.10.1.2), or `None` if
+    /// keep-alive is off.
     fn keep_alive_timer(&mut self) -> Option<Timestamp> {
         if !self.handshake.is_complete() {
             return None;
@@ -144,7 +148,7 @@ impl Connection {
             u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX)
         });
         let interval = self.decide(Operation::KeepAlive, (), usual)?;
-        // A hook's answer is no reason to ask for a timer that never rests.
+        // The minimum prevents a hook's answer from causing endless timers.
         let interval = Duration::from_nanos(interval).max(Duration::from_millis(1));
         Some(self.activity.keep_alive(interval))
     }
@@ -153,22 +157,22 @@ impl Connection {
         Peer::idle_timeout(self.peer.as_ref(), self.config.max_idle_timeout)
     }
 
-    /// Probe timeouts that the next one of a path lasts as long as.
+    /// Returns the factor by which a path's next probe timeout is multiplied, after hooks.
     fn backoff(&mut self, backoff: Backoff) -> u32 {
         let count = backoff.count();
         let usual = backoff.factor();
         self.decide_within(Operation::PtoBackoff, count, usual, |_, factor| Backoff::bound(factor))
     }
 
-    /// The timer of loss detection as it is without hooks at [`Operation::SetTimer`]; none: it does not run
-    /// (RFC 9002 A.8).
+    /// Returns the loss detection timer without hooks at [`Operation::SetTimer`], or `None` if it
+    /// is not set (RFC 9002 A.8).
     fn loss_timer(&mut self) -> Option<LossTimer<SpaceId>> {
         let losses = self.spaces.iter().map(|(id, space)| (id, space.loss.loss_time()));
         let lost = LossTimer::of_losses(losses);
         if lost.is_some() {
             return lost;
         }
-        // RFC 9002 s.6.2.2.1: who may not send at all needs no timer; the next datagram is credit.
+        // RFC 9002 s.6.2.2.1: without credit, no timer is needed. A datagram gives new credit.
         if !self.speaks_multipath() && !self.path().may_send() {
             return None;
         }
@@ -198,8 +202,8 @@ impl Connection {
         probes.timer()
     }
 
-    /// Returns the time from which a probe timeout counts, or `None` if nothing is in flight that the peer
-    /// acknowledges.
+    /// Returns the time from which a probe timeout is measured, or `None` if no ack-eliciting
+    /// packet is in flight.
     fn waits_since(&self, id: SpaceId) -> Option<Timestamp> {
         let loss = &self.spaces.get(id)?.loss;
         let last = loss.last_ack_eliciting()?;
@@ -209,16 +213,18 @@ impl Connection {
         // Each sent packet postpones the probe timeout (RFC 9002 s.6.2.1). With a single path, that
         // ends when the window is full. While other paths work, an occasional packet could postpone
         // the timeout of a path that does not work forever. The timeout therefore counts from the
-        // oldest packet in flight, unless the peer was heard or a probe was sent since then.
+        // oldest packet in flight, unless an acknowledgement arrived or a probe was sent since
+        // then.
         let oldest =
             loss.oldest_ack_eliciting().next().map_or(last, |(_, packet)| packet.time_sent);
         Some(oldest.max(self.path_of(id).progress()))
     }
 
-    /// Returns `None` if the space is gone.
+    /// Returns the state of a space for the probe timer, or `None` if the space was removed.
     fn probe_state(&self, id: SpaceId) -> Option<ProbeState> {
         let space = self.spaces.get(id)?;
-        // What is to go on path 0 can go nowhere when that is closed: other paths carry it without a probe.
+        // When path 0 is closed, its space has no path. Other paths then carry its content without
+        // a probe.
         let there = !id.is_data() || SpaceId::Data(self.path_of(id).id()) == id;
         Some(ProbeState {
             application: id.is_data(),
@@ -244,7 +250,7 @@ impl Connection {
         }
     }
 
-    /// RFC 9002 A.9.
+    /// Processes the loss detection timer (RFC 9002 A.9).
     fn on_loss_timer(&mut self, now: Timestamp) {
         let Some(timer) = self.loss_timer() else { return };
         let id = timer.space;
@@ -253,7 +259,7 @@ impl Connection {
         }
         self.stats.probe_timeouts += 1;
         self.path_of_mut(id).on_probe_timeout(now);
-        // What is oldest goes again, in two packets (RFC 9002 s.6.2.4).
+        // The oldest content is sent again, in two packets (RFC 9002 s.6.2.4).
         let oldest = self.spaces.get(id).map(|space| space.loss.oldest_ack_eliciting().take(2));
         let oldest = oldest.into_iter().flatten();
         let oldest: Vec<_> =

@@ -1,4 +1,4 @@
-//! Ranges of settings.
+//! Permitted ranges of settings.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,45 +16,47 @@ const MAX_STREAMS: u64 = 1 << 60;
 /// Largest UDP payload.
 const MAX_PAYLOAD: u16 = 65_527;
 
-/// Longest time of any setting: sums and multiples of it do not overflow.
+/// Longest time of any setting. Sums and multiples of it do not overflow.
 pub(crate) const MAX_TIME: Duration = Duration::from_secs(1 << 32);
 
 /// Shortest idle timeout. A shorter one ends a connection before its first round trip is complete.
 const MIN_IDLE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Fewest bytes of a window or a send buffer: those of the smallest datagram of a handshake. With fewer, a stream is
-/// sent in many small packets, and a window of 0 blocks it forever.
+/// Smallest window or send buffer in bytes: the size of the smallest datagram of a handshake. With
+/// less, a stream is sent in many small packets, and a window of 0 blocks it forever.
 const MIN_WINDOW: u64 = BASE_SIZE as u64;
 
-/// Fewest packets of a set of keys. A key update takes some round trips, in which thousands of packets may be sent.
+/// Smallest limit on packets for a set of keys. A key update takes some round trips, in which
+/// thousands of packets may be sent.
 const MIN_PACKETS_PER_KEY: u64 = 10_000;
 
-/// Fewest forged packets. With fewer, someone who knows a connection ID ends the connection with a handful of packets.
+/// Smallest limit on forged packets. With less, an attacker who knows a connection ID can end the
+/// connection with a few packets.
 const MIN_FORGED_PACKETS: u64 = 1_000;
 
-/// Bytes that all extra transport parameters may take together. They must fit into the first flight with the
-/// messages of TLS.
+/// Maximum size in bytes of all extra transport parameters together. They must fit into the first
+/// flight with the messages of TLS.
 const MAX_EXTRA: usize = 1024;
 
-/// Bytes counted for the number and the length of an extra transport parameter.
+/// Bytes counted for the ID and the length of an extra transport parameter.
 const EXTRA_HEADER: usize = 10;
 
 /// A setting whose value is out of range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SettingError {
-    /// Name of the structure that has the field, such as `TransportConfig`.
+    /// Name of the structure that has the field, for example `TransportConfig`.
     pub config: &'static str,
     /// Path of the field in that structure.
     pub field: &'static str,
-    /// The value.
+    /// The value that is out of range.
     pub value: String,
-    /// Description of the values that are allowed.
+    /// Description of the permitted values.
     pub range: String,
 }
 
 impl SettingError {
-    /// The same error, for a structure that has the checked one in a field.
+    /// Returns the same error for a structure that contains the checked one as a field.
     #[must_use]
     pub fn inside(self, config: &'static str) -> SettingError {
         SettingError { config, ..self }
@@ -100,7 +102,7 @@ pub(crate) fn time(
     Err(error(field, format!("{value:?}"), format!("{least:?} to {most:?}")))
 }
 
-/// As [`time`], of a setting that zero disables.
+/// Variant of [`time`] for a setting that zero disables.
 fn optional_time(
     field: &'static str,
     value: Duration,
@@ -117,8 +119,8 @@ fn optional_time(
 }
 
 impl TransportConfig {
-    /// Checks that every setting is in its range. With settings that pass, a connection over a path that carries
-    /// `initial_mtu` transfers data.
+    /// Checks that every setting is in its range. With valid settings, a connection can transfer
+    /// data over any path that supports `initial_mtu`.
     ///
     /// | fields | range |
     /// |---|---|
@@ -136,12 +138,12 @@ impl TransportConfig {
     /// | `datagram_receive_buffer`, `datagram_send_buffer` | 0 to 2^32 - 1 |
     /// | `key_limits.packets_per_key` | 10,000 or more |
     /// | `key_limits.forged_packets` | 1,000 or more |
-    /// | `versions` | each once; none stands for version 1 |
+    /// | `versions` | each once; empty means version 1 |
     /// | `first_version` | one of `versions`, or `None` |
-    /// | `extra_parameters` | each number once, up to 2^62 - 1; 1,024 bytes together, with 10 more for each |
+    /// | `extra_parameters` | each ID once, up to 2^62 - 1; 1,024 bytes in all, plus 10 for each |
     ///
     /// # Errors
-    /// [`SettingError`] about the first setting that is out of its range.
+    /// Returns a [`SettingError`] for the first setting that is out of its range.
     pub fn validate(&self) -> Result<(), SettingError> {
         self.validate_streams()?;
         self.validate_recovery()?;

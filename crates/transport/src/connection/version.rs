@@ -1,8 +1,9 @@
-//! Versions (RFC 9000 s.6, RFC 9368, RFC 9369): by a Version Negotiation packet, or on the way.
+//! QUIC versions (RFC 9000 s.6, RFC 9368, RFC 9369): Version Negotiation packets and compatible
+//! version negotiation.
 //!
-//! rustls makes keys for the version that a TLS session began with. So a server reads what versions
-//! the client speaks before TLS does, and a client begins with keys for the version it hopes for; if
-//! the server does not follow, it begins again.
+//! rustls derives keys for the version with which a TLS session starts. A server therefore reads
+//! the client's versions before TLS starts. A client starts with keys for the version that it
+//! prefers. If the server does not switch to that version, the client restarts its handshake.
 
 use equic_wire::packet::VersionNegotiation;
 use equic_wire::params::TransportParameters;
@@ -18,12 +19,12 @@ use crate::operation::Operation;
 use crate::violation::{Condition, Failure, Violation};
 
 impl Connection {
-    /// The version of the packets that are sent now.
+    /// Returns the version of the packets sent now.
     pub fn version(&self) -> KnownVersion {
         self.version
     }
 
-    /// A Version Negotiation packet came (RFC 9000 s.6.2); true if it is followed.
+    /// Processes a Version Negotiation packet (RFC 9000 s.6.2). Returns true if it is accepted.
     pub(super) fn on_version_negotiation(
         &mut self,
         now: Timestamp,
@@ -32,13 +33,13 @@ impl Connection {
         let versions = packet.versions();
         let wanted = self.side == Side::Client
             && !self.closing.is_closed()
-            // RFC 9368 s.2.1: once, and before anything else of the server.
+            // RFC 9368 s.2.1: only once, and before any other packet from the server.
             && !self.start.is_negotiated()
             && self.start.retry().is_none()
             && self.stats.packets_received == self.packets_before
             && packet.dcid() == self.ids.scid().as_bytes()
             && packet.scid() == self.ids.original_dcid().as_bytes()
-            // It is late, or somebody else's: this version is spoken.
+            // A packet that lists the version in use is late or forged.
             && (self.start.unknown().is_some() || !versions.contains(self.version.into()));
         let bytes = versions.as_bytes();
         if !wanted || !self.decide_on(Operation::FollowVersions, (), bytes, true) {
@@ -59,7 +60,7 @@ impl Connection {
         true
     }
 
-    /// A client's second first flight, in this version.
+    /// Restarts a client's handshake in this version.
     fn begin_again(&mut self, now: Timestamp, version: KnownVersion) {
         self.version = version;
         let tls = match self.start.begin_again(version) {
@@ -82,13 +83,14 @@ impl Connection {
         self.keys.install(SpaceId::Initial, keys);
         self.path_mut().restart_backoff();
         self.activity.restart(now);
-        // The session, if there was one, is spent.
+        // The TLS session to resume, if there was one, is used up.
         self.reject_early(now);
         self.drive_tls(now);
     }
 
-    /// A client hears the server's first CRYPTO data in its own first version though it hoped for
-    /// another: the keys of this TLS session are of no use.
+    /// Restarts a client's handshake if the server answers with CRYPTO data in the client's first
+    /// version, not in the one that the client prefers. The keys of the TLS session are for the
+    /// latter. Returns true if the handshake was restarted.
     pub(super) fn hoped_in_vain(&mut self, now: Timestamp) -> bool {
         let vain = self.side == Side::Client && self.version != self.start.keyed();
         if vain {
@@ -98,7 +100,7 @@ impl Connection {
         vain
     }
 
-    /// True if packets of this version may be the peer's.
+    /// Returns true if the peer may send packets of this version.
     pub(super) fn speaks(&self, version: KnownVersion, initial: bool) -> bool {
         version == self.version
             || initial
@@ -106,12 +108,13 @@ impl Connection {
                     Side::Client => {
                         version == self.start.keyed() && !self.keys.has(SpaceId::Handshake)
                     }
-                    // Sent before the client heard of the other version.
+                    // The client sent the packet before it learned of the other version.
                     Side::Server => version == self.start.original(),
                 }
     }
 
-    /// A client hears of the version it hoped for (RFC 9369 s.4).
+    /// Switches a client to the version that it prefers, when the server answers in it (RFC 9369
+    /// s.4).
     pub(super) fn adopt_version(&mut self, version: KnownVersion) {
         if self.side == Side::Client && version != self.version {
             self.version = version;
@@ -121,7 +124,7 @@ impl Connection {
         }
     }
 
-    /// A server has a whole ClientHello, and answers in the version that this says.
+    /// Selects the version of a server's answer from a complete ClientHello.
     pub(super) fn choose_version(&mut self, hello: &[u8]) -> Result<(), rustls::Error> {
         let now = Version::from(self.version);
         let better = ClientHello::parse(hello).and_then(|hello| self.better_version(&hello));
@@ -140,8 +143,9 @@ impl Connection {
         Ok(())
     }
 
-    /// The version that we like best of those the client likes at least as much as the one it began
-    /// with (RFC 9368 s.2.3). Not, if it sends early data: that has keys of the first version.
+    /// Returns our most preferred version among those that the client prefers to its first version
+    /// (RFC 9368 s.2.3). Returns `None` if the client sends early data, whose keys belong to the
+    /// first version.
     fn better_version(&self, hello: &ClientHello<'_>) -> Option<KnownVersion> {
         let information = hello.versions().filter(|_| !hello.early_data)?;
         let current = Version::from(self.version);
@@ -152,7 +156,7 @@ impl Connection {
             .find(|version| liked.contains(&(*version).into()))
     }
 
-    /// RFC 9368 s.4: nobody has meddled with what came of it.
+    /// Returns true if no attacker has changed the result of version negotiation (RFC 9368 s.4).
     pub(super) fn check_versions(
         &mut self,
         now: Timestamp,
@@ -172,14 +176,14 @@ impl Connection {
 
     fn server_versions_are_sound(&self, parameters: &TransportParameters<'_>) -> bool {
         let Some(versions) = parameters.version_information else {
-            // RFC 9368 s.8: a server of version 1 need not know of this.
+            // RFC 9368 s.8: a server of version 1 need not support version_information.
             return self.version == self.start.original()
                 && (!self.start.is_negotiated() || self.version == KnownVersion::V1);
         };
         let available = versions.available();
         let best = self.start.spoken().find(|ours| available.contains((*ours).into()));
         versions.chosen() == self.version.into()
-            // With a true list, the same would have been chosen.
+            // With the authenticated list, the client must have chosen the same version.
             && (!self.start.is_negotiated() || best == Some(self.start.original()))
     }
 }

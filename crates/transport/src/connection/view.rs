@@ -1,5 +1,6 @@
-//! A hook's view of its connection, and the changes that it may make there. Nothing here calls an operation, attaches a
-//! hook or takes one off: so hooks stay as they are while one of them runs.
+//! A hook's view of its connection, and the changes that it may make there. This code calls no
+//! operation, and neither attaches nor detaches hooks. The hooks therefore do not change while one
+//! of them runs.
 
 use std::time::Duration;
 
@@ -11,23 +12,27 @@ use super::paths::PathKey;
 use crate::Timestamp;
 use crate::operation::{Extensions, Field, Own, Word};
 
-/// Value of a field that has none.
+/// Value of a field that has no value.
 const NONE: u64 = u64::MAX;
 
-/// Longer than any idle timeout is no round trip, and sums of them must not overflow.
+/// Largest round-trip time that a hook may set. It is longer than any idle timeout, and sums of it
+/// must not overflow.
 const MAX_RTT: Duration = Duration::from_secs(60);
 
-/// Largest window that a hook may set: more than any path takes, and sums of windows must not overflow.
+/// Largest window in bytes that a hook may set. It exceeds the capacity of any path, and sums of
+/// windows must not overflow.
 pub(super) const MAX_WINDOW: u64 = 1 << 30;
 
-/// Most datagrams for which a hook's choice of a path may hold: about a batch for the system.
+/// Maximum number of datagrams to which a hook's choice of a path applies: about one batch for the
+/// system.
 const MAX_HELD: u64 = 64;
 
-/// A connection that calls a hook. It is two words, since one is made for each call: what the hook asks for is
-/// looked up when it asks. The table of hooks is not in the connection meanwhile.
+/// A connection that calls a hook. It has only two words, because one is created for each call. The
+/// hook's requests read the connection when they are made. The table of hooks is taken out of the
+/// connection during the call.
 pub(crate) struct View<'a> {
     pub(super) connection: &'a mut Connection,
-    /// Name and frame types of the hook.
+    /// ID and frame types of the hook.
     pub(super) own: &'a Own,
 }
 
@@ -36,22 +41,22 @@ impl View<'_> {
         self.connection.now
     }
 
-    /// Name and frame types of the hook.
+    /// Returns the ID and frame types of the hook.
     pub(crate) fn own(&self) -> &Own {
         self.own
     }
 
-    /// Frames that hooks want sent.
+    /// Returns the state of hooks, including frames that they want to send.
     pub(crate) fn extensions(&mut self) -> &mut Extensions {
         &mut self.connection.extensions
     }
 
-    /// The same connection, as another hook sees it.
+    /// Returns the view of another hook on the same connection.
     pub(crate) fn of<'b>(&'b mut self, own: &'b Own) -> View<'b> {
         View { connection: self.connection, own }
     }
 
-    /// Sets a field; returns whether it can be set.
+    /// Sets a field. Returns whether it can be set.
     pub(crate) fn set(&mut self, field: Field, value: u64) -> bool {
         if field == Field::ChoiceHolds {
             self.connection.hold_choice(value.min(MAX_HELD));
@@ -76,7 +81,7 @@ impl View<'_> {
     pub(crate) fn get(&self, field: Field) -> u64 {
         let connection = &*self.connection;
         let (path, stats) = (connection.path(), &connection.stats);
-        // First of all what controllers read with every acknowledgement.
+        // The fields that congestion controllers read with every acknowledgement come first.
         if let Some(value) = self.of_path(path, field) {
             return value;
         }
@@ -113,7 +118,8 @@ impl View<'_> {
             Field::BytesUnsent => connection.streams.bytes_unsent(),
             Field::NextPath => self.next_path(0),
             Field::ChoiceHolds => connection.choice_holds(),
-            // Every field is named: of one that is new the compiler asks where it is from.
+            // The match has no wildcard, so the compiler rejects a new field that is not handled
+            // here.
             Field::SmoothedRtt
             | Field::RttVariation
             | Field::MinRtt
@@ -135,7 +141,7 @@ impl View<'_> {
         }
     }
 
-    /// Number of parts of the connection that [`View::get`] looks at for a field.
+    /// Returns the number of parts of the connection that [`View::get`] reads for a field.
     pub(crate) fn parts_of(&self, field: Field) -> usize {
         match field {
             Field::ApplicationWaits => self.connection.streams.looked_at_to_send().max(1),
@@ -144,7 +150,8 @@ impl View<'_> {
         }
     }
 
-    /// As [`View::get`], of one path or stream; none: there is none such, or the field is the connection's.
+    /// Variant of [`View::get`] for one path or stream. Returns `None` if it does not exist, or if
+    /// the field belongs to the whole connection.
     pub(crate) fn get_of(&self, field: Field, part: u64) -> Option<u64> {
         let connection = &*self.connection;
         match field {
@@ -157,7 +164,7 @@ impl View<'_> {
         }
     }
 
-    /// Value of a field that is there for each path; none: it is not.
+    /// Returns the value of a field that each path has, or `None` for other fields.
     #[inline(always)]
     fn of_path(&self, path: &Path, field: Field) -> Option<u64> {
         of_path(path, field).or_else(|| match field {
@@ -169,14 +176,14 @@ impl View<'_> {
         })
     }
 
-    /// Number of the first path whose number is at least `from`.
+    /// Returns the number of the first path whose number is at least `from`.
     fn next_path(&self, from: u64) -> u64 {
         let numbers = self.connection.paths.iter().map(|path| u64::from(path.key().0));
         numbers.filter(|number| *number >= from).min().unwrap_or(NONE)
     }
 }
 
-/// Value of a field that is there for each path; none: it is not.
+/// Returns the value of a field that each path has, or `None` for other fields.
 #[inline(always)]
 fn of_path(path: &Path, field: Field) -> Option<u64> {
     Some(match field {

@@ -1,4 +1,4 @@
-//! Packets that came before their keys (RFC 9001 s.5.7): kept, a few, and looked at again.
+//! Storage for a few packets that arrive before their keys (RFC 9001 s.5.7).
 
 use super::Connection;
 use super::migration::From;
@@ -10,9 +10,9 @@ use crate::Timestamp;
 use crate::operation::Operation;
 use crate::received::EcnCodepoint;
 
-/// As many as a first flight has.
+/// Maximum number of stored packets. A first flight has about as many.
 const MAX_PACKETS: usize = 10;
-/// Of all together.
+/// Maximum size of all stored packets together, in bytes.
 const MAX_BYTES: usize = 16 * 1024;
 
 struct Kept {
@@ -22,16 +22,16 @@ struct Kept {
     packet: Vec<u8>,
 }
 
-/// Packets without keys, in the order they came.
+/// Packets without keys, in order of arrival.
 #[derive(Default)]
 pub(super) struct UndecryptedPackets {
-    /// At most [`MAX_PACKETS`] of [`MAX_BYTES`].
+    /// At most [`MAX_PACKETS`] packets, with [`MAX_BYTES`] together.
     packets: Vec<Kept>,
     bytes: usize,
 }
 
 impl UndecryptedPackets {
-    /// Keeps a packet until its keys come; returns whether there was room.
+    /// Stores a packet until its keys are available. Returns true if there was room.
     fn keep(
         &mut self,
         found: ProtectedPacket,
@@ -48,12 +48,12 @@ impl UndecryptedPackets {
         fits
     }
 
-    /// Place of the first packet for which this is so.
+    /// Returns the index of the first packet for which `wanted` is true.
     fn position(&self, wanted: impl Fn(&ProtectedPacket) -> bool) -> Option<usize> {
         self.packets.iter().position(|kept| wanted(&kept.found))
     }
 
-    /// Takes out the packet at a place.
+    /// Removes and returns the packet at an index.
     fn take(&mut self, at: usize) -> Option<Kept> {
         let kept = (at < self.packets.len()).then(|| self.packets.remove(at))?;
         self.bytes -= kept.packet.len();
@@ -64,7 +64,7 @@ impl UndecryptedPackets {
         self.packets.is_empty()
     }
 
-    /// Bytes that are kept.
+    /// Returns the memory in use, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.bytes + self.packets.capacity() * size_of::<Kept>()
     }
@@ -75,18 +75,18 @@ impl UndecryptedPackets {
     }
 }
 
-/// Moment at which a packet can be opened: now, later or never.
+/// Whether a packet can be opened now, later or never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Readiness {
     Ready,
-    /// The keys of the packet may still come.
+    /// The keys of the packet may still become available.
     TooEarly,
-    /// The keys of the packet are gone, or never come.
+    /// The keys of the packet were discarded, or will never be available.
     TooLate,
 }
 
 impl Connection {
-    /// Keeps a packet for which there are no keys yet; false: it is dropped.
+    /// Stores a packet whose keys are not available yet. Returns false if it is dropped.
     pub(super) fn keep_waiting(
         &mut self,
         found: ProtectedPacket,
@@ -94,14 +94,14 @@ impl Connection {
         ecn: EcnCodepoint,
         packet: &[u8],
     ) -> bool {
-        // Nobody moves before the handshake is confirmed (RFC 9000 s.9).
+        // There is no migration before the handshake is confirmed (RFC 9000 s.9).
         let From::Known(path) = from else { return false };
         let input = (found.space, packet.len());
         self.decide(Operation::KeepPacket, input, true)
             && self.waiting.keep(found, path, ecn, packet)
     }
 
-    /// Looks again at packets whose keys have come.
+    /// Processes stored packets whose keys are now available.
     pub(super) fn replay_waiting(&mut self, now: Timestamp) {
         while let Some(at) =
             self.waiting.position(|found| self.readiness(found) != Readiness::TooEarly)
@@ -113,13 +113,13 @@ impl Connection {
         }
     }
 
-    /// Tells if the keys of a packet are there.
+    /// Returns whether the keys of a packet are available.
     pub(super) fn readiness(&self, found: &ProtectedPacket) -> Readiness {
         let ready = |yes| if yes { Readiness::Ready } else { Readiness::TooEarly };
         match found.space {
             SpaceId::Data(_) if found.is_early() => self.early_readiness(),
-            // Server data may come before the client's Finished; not the other way round
-            // (RFC 9001 s.5.7).
+            // The client may read 1-RTT packets before its Finished is sent. The server must wait
+            // for that Finished (RFC 9001 s.5.7).
             SpaceId::Data(_) => {
                 ready(self.keys.has(found.space) && self.handshake.may_carry_data(!self.side))
             }

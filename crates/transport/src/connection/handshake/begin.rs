@@ -36,10 +36,11 @@ use crate::operation::Hooks;
 use crate::stream::{PagePool, Streams};
 
 impl Connection {
-    /// A client's end. `seed` is fresh randomness for connection IDs and the like.
+    /// Creates a client's end of a connection to the server `name` at `remote`. `seed` must be
+    /// fresh randomness. Connection IDs are derived from it, among others.
     ///
     /// # Errors
-    /// [`StartError`].
+    /// Returns a [`StartError`] if the configuration cannot be used.
     pub fn connect(
         now: Timestamp,
         config: &ClientConfig,
@@ -58,7 +59,8 @@ impl Connection {
         Ok(connection)
     }
 
-    /// As [`Connection::connect`], with connection IDs of an endpoint's source and no pool of pages.
+    /// Variant of [`Connection::connect`] that generates connection IDs with an endpoint's source,
+    /// and has no page pool.
     pub(crate) fn connect_with(
         now: Timestamp,
         transport: &Arc<TransportConfig>,
@@ -81,7 +83,8 @@ impl Connection {
             Side::Client,
             transport.clone(),
             (start, tls),
-            // A client knows its server's address to be one (RFC 9000 s.8.1).
+            // A client trusts its server's address, so the address counts as validated (RFC 9000
+            // s.8.1).
             Ids { scid, remote: dcid, original: dcid, source, validated: true },
             remote,
             rng,
@@ -92,12 +95,12 @@ impl Connection {
         Ok(connection)
     }
 
-    /// A server's end, for a client whose first Initial packet goes to `original` and comes from
-    /// `client`: its Destination and Source Connection IDs. The datagram itself is to be handed in
-    /// next.
+    /// Creates a server's end of a connection. `original` and `client` are the Destination and
+    /// Source Connection ID of the client's first Initial packet. The caller must then pass the
+    /// datagram to [`Connection::handle_datagram`]. `seed` must be fresh randomness.
     ///
     /// # Errors
-    /// [`StartError`].
+    /// Returns a [`StartError`] if the configuration cannot be used.
     pub fn accept_from(
         now: Timestamp,
         config: &ServerConfig,
@@ -111,7 +114,7 @@ impl Connection {
         Connection::accept_alone(now, config, &first, seed)
     }
 
-    /// As there, without an endpoint.
+    /// Variant of [`Connection::accept_from`] for a connection without an endpoint.
     pub(crate) fn accept_alone(
         now: Timestamp,
         serve: &dyn Serve,
@@ -127,8 +130,8 @@ impl Connection {
         Ok(connection)
     }
 
-    /// As [`Connection::accept_from`], for what an endpoint knows of the first packet, and with no pool of
-    /// pages.
+    /// Variant of [`Connection::accept_from`] for an endpoint, which has parsed the first packet.
+    /// The connection has no page pool.
     pub(crate) fn accept_with(
         now: Timestamp,
         serve: &dyn Serve,
@@ -228,7 +231,7 @@ impl Connection {
 struct Ids {
     scid: ConnectionId,
     remote: ConnectionId,
-    /// Destination Connection ID of the first packet of the client that is answered.
+    /// Destination Connection ID of the client's first packet, which this connection answers.
     original: ConnectionId,
     source: IdSource,
     validated: bool,

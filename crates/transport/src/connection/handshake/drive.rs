@@ -1,4 +1,4 @@
-//! CRYPTO data in and out, and the keys that come of it (RFC 9001 s.4).
+//! Exchange of CRYPTO data with TLS, and installation of the keys that TLS provides (RFC 9001 s.4).
 
 use equic_wire::{Side, TransportErrorCode};
 
@@ -12,10 +12,10 @@ use crate::stream::{Assembler, FrameError, Pages};
 use crate::violation::{Failure, Violation};
 
 impl Connection {
-    /// Hands TLS what came in order, and takes what it gives: bytes and keys.
+    /// Processes a CRYPTO frame: passes data to TLS in order, and takes its output and keys.
     ///
     /// # Errors
-    /// Too much at once, or in too many pieces.
+    /// Returns an error if too much data is buffered, or in too many pieces.
     pub(in crate::connection) fn on_crypto(
         &mut self,
         now: Timestamp,
@@ -24,10 +24,10 @@ impl Connection {
         data: &[u8],
     ) -> Result<(), FrameError> {
         if id == SpaceId::Initial && self.spaces.get(id).is_some() && self.hoped_in_vain(now) {
-            // As if it had never come.
+            // The frame is dropped as if its packet were lost.
             return Err(FrameError::TooFragmented);
         }
-        // A frame before it in the packet may have discarded the space.
+        // An earlier frame of the packet may have discarded the space.
         let Some(space) = self.space(id) else { return Ok(()) };
         let end = offset.saturating_add(data.len() as u64);
         if end > space.crypto_in.get_mut().read_offset() && self.is_over(id) {
@@ -39,7 +39,7 @@ impl Connection {
         if end > space.crypto_in.get_mut().read_offset() + MAX_CRYPTO {
             return Err(FrameError::Close(Violation::CryptoBufferExceeded));
         }
-        // Its memory is the allocator's, as it is seldom needed.
+        // This buffer uses the allocator instead of the page pool, because it is rarely needed.
         let pages = &mut Pages::default();
         space
             .crypto_in
@@ -78,7 +78,8 @@ impl Connection {
         Ok(())
     }
 
-    /// True if TLS takes no more CRYPTO data of a level, as it reads those of a later one (RFC 9001 s.4.1.3).
+    /// Returns true if TLS accepts no more CRYPTO data of a level, because it reads a later level
+    /// (RFC 9001 s.4.1.3).
     fn is_over(&self, id: SpaceId) -> bool {
         match id {
             SpaceId::Initial => self.keys.has(SpaceId::Handshake),
@@ -87,8 +88,8 @@ impl Connection {
         }
     }
 
-    /// True if data of a level that is over waits for what came before it, which can be no message
-    /// (RFC 9001 s.4.1.3).
+    /// Returns true if data of a completed level still waits for missing data before it. It cannot
+    /// belong to a message (RFC 9001 s.4.1.3).
     fn is_left_over(&self) -> bool {
         [SpaceId::Initial, SpaceId::Handshake].into_iter().any(|id| {
             let data = self.spaces.get(id).and_then(|space| space.crypto_in.get());
@@ -96,8 +97,8 @@ impl Connection {
         })
     }
 
-    /// A server's first CRYPTO data: kept until TLS can begin in the right version. At most
-    /// [`MAX_CRYPTO`] of it.
+    /// Keeps a server's first CRYPTO data, at most [`MAX_CRYPTO`] bytes, until TLS can start with
+    /// the right version.
     fn read_hello(&mut self, hello: Vec<u8>) -> Result<(), Failure> {
         if hello::is_partial(&hello, MAX_CRYPTO as usize) {
             self.start.keep_hello(hello);
@@ -113,7 +114,7 @@ impl Connection {
         loop {
             let (level, data, change) = self.handshake.write();
             let empty = data.is_empty();
-            // What TLS says at a level whose keys are discarded, the peer could not read.
+            // The peer could not read output at a level whose keys are discarded.
             if !empty && let Some(space) = self.space(level) {
                 space.crypto_out.get_mut().write_bytes(data.into());
             }
@@ -137,27 +138,27 @@ impl Connection {
             self.notify(Operation::HandshakeComplete, ());
             if self.side == Side::Server {
                 self.ids.complete();
-                // RFC 9001 s.4.1.2: for a server complete is confirmed.
+                // On a server, a complete handshake is also confirmed (RFC 9001 s.4.1.2).
                 self.handshake.announce(self.config.keep_exporter);
                 self.confirm(now);
             }
         }
     }
 
-    /// The handshake is confirmed (RFC 9001 s.4.1.2).
+    /// Processes the confirmation of the handshake (RFC 9001 s.4.1.2).
     pub(in crate::connection) fn confirm(&mut self, now: Timestamp) {
         if self.handshake.confirm() {
             self.events.push_back(Event::Confirmed);
             self.notify(Operation::HandshakeConfirmed, ());
-            // A client may learn this before it has sent its first Handshake packet. That packet
-            // would discard the keys of Initial packets.
+            // The confirmation may reach a client before it has sent its first Handshake packet,
+            // which would discard the Initial keys.
             self.discard(now, SpaceId::Initial);
             self.discard(now, SpaceId::Handshake);
             self.try_preferred(now);
         }
     }
 
-    /// The keys of a space are not needed any more (RFC 9001 s.4.9).
+    /// Discards the keys of a packet number space and its packets (RFC 9001 s.4.9).
     pub(in crate::connection) fn discard(&mut self, _now: Timestamp, id: SpaceId) {
         if self.keys.is_discarded(id) {
             return;
@@ -166,7 +167,7 @@ impl Connection {
         self.keys.discard(id);
         let given_up = self.spaces.discard(id).map(|mut space| space.loss.give_up_all());
         let given_up = given_up.unwrap_or_default();
-        // RFC 9002 s.6.4: no congestion, and the backoff starts anew.
+        // RFC 9002 s.6.4: this is no sign of congestion, and the backoff is reset.
         for (_, packet) in given_up.iter().filter(|(_, packet)| packet.in_flight) {
             if let Some(path) = self.paths.get_mut(packet.content.path) {
                 path.landed(packet.size.into());

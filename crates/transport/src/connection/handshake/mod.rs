@@ -1,7 +1,9 @@
-//! The handshake, the keys it gives, and transport parameters (RFC 9001 s.4, RFC 9000 s.7).
+//! The handshake, its keys, and transport parameters (RFC 9001 s.4, RFC 9000 s.7).
 //!
-//! * `begin.rs`: how connections come about; `drive.rs`: CRYPTO data in and out, keys;
-//! * `state.rs`: how far it is, and TLS; `parameters.rs`: transport parameters, ours and the peer's.
+//! * `begin.rs`: creation of connections;
+//! * `drive.rs`: CRYPTO data and keys;
+//! * `state.rs`: progress of the handshake, and TLS;
+//! * `parameters.rs`: transport parameters of both ends.
 
 mod begin;
 mod drive;
@@ -16,23 +18,25 @@ use crate::cid::ID_LEN;
 
 pub(in crate::connection) use state::Handshake;
 
-/// Bytes of CRYPTO data that may wait for their place (RFC 9000 s.7.5 asks for 4,096).
+/// Maximum number of bytes of CRYPTO data that wait for missing data. RFC 9000 s.7.5 requires at
+/// least 4,096.
 pub(super) const MAX_CRYPTO: u64 = 64 * 1024;
 
-/// Most connection IDs of the peer kept at a time: our `active_connection_id_limit`.
+/// Our `active_connection_id_limit`: the maximum number of the peer's connection IDs stored at a
+/// time.
 pub(super) const ACTIVE_IDS: u32 = 4;
 
 /// Reason for which a connection could not be created.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The TLS configuration has no suite for Initial packets, TLS_AES_128_GCM_SHA256.
+    /// The TLS configuration lacks TLS_AES_128_GCM_SHA256, the cipher suite of Initial packets.
     NoInitialSuite,
-    /// The configuration is not for this version.
+    /// The configuration does not support this version.
     OtherVersion(KnownVersion),
-    /// TLS refused.
+    /// TLS rejected the configuration.
     Tls(rustls::Error),
-    /// A setting of the transport is out of range.
+    /// A setting of the transport configuration is out of range.
     Setting(crate::SettingError),
 }
 
@@ -59,16 +63,16 @@ impl From<rustls::Error> for StartError {
     }
 }
 
-/// Version of QUIC as rustls names it.
+/// Returns the QUIC version in the type of rustls.
 pub(crate) fn tls_version(version: KnownVersion) -> Version {
     match version {
         KnownVersion::V2 => Version::V2,
-        // Retry packets without protection have the tag of version 1.
+        // Without packet protection, Retry packets use the integrity tag of version 1.
         _ => Version::V1,
     }
 }
 
-/// The suite of Initial packets (RFC 9001 s.5.2).
+/// Returns the cipher suite of Initial packets (RFC 9001 s.5.2).
 pub(crate) fn initial_suite(
     provider: &rustls::crypto::CryptoProvider,
 ) -> Result<Suite, StartError> {

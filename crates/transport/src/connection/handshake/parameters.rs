@@ -15,9 +15,10 @@ use crate::operation::Operation;
 use crate::violation::Violation;
 
 impl Connection {
-    /// RFC 9000 s.7.3, s.7.4.
+    /// Reads and checks the peer's transport parameters (RFC 9000 s.7.3, s.7.4).
     pub(super) fn read_parameters(&mut self, now: Timestamp) {
-        // Before that, a client has those of an earlier connection (RFC 9000 s.7.4.1).
+        // Until then, TLS returns a client the parameters of an earlier connection (RFC 9000
+        // s.7.4.1).
         if self.peer.is_some() || self.side == Side::Client && !self.keys.has(SpaceId::DATA) {
             return;
         }
@@ -69,7 +70,7 @@ impl Connection {
     }
 }
 
-/// Our transport parameters, encoded.
+/// Returns our transport parameters, encoded.
 pub(super) fn declare(
     config: &TransportConfig,
     mut parameters: TransportParameters<'_>,
@@ -97,12 +98,12 @@ pub(super) fn declare(
         parameters.active_connection_id_limit = limit;
     }
     parameters.grease_quic_bit = config.grease;
-    // RFC 10069 s.2.1: one path is none of its business.
+    // RFC 10069 s.2.1: with one path, the parameter is not sent.
     let paths = u32::try_from(multipath::most(config.max_paths)).unwrap_or(0);
     parameters.initial_max_path_id = paths.checked_sub(1).filter(|max| *max > 0).map(PathId::new);
     let mut bytes = vec![0; parameters.encoded_len()];
     let mut writer = Writer::new(&mut bytes);
-    // It has exactly the length it asked for.
+    // The buffer has exactly the encoded length, so this cannot fail.
     let _ = parameters.write(&mut writer);
     bytes
 }

@@ -1,4 +1,5 @@
-//! State of a handshake: TLS, how far it is, and where its messages go (RFC 9001 s.4).
+//! State of a handshake: TLS, its progress, and the packet number space of its messages (RFC 9001
+//! s.4).
 
 use equic_wire::Side;
 
@@ -6,14 +7,14 @@ use crate::connection::space::SpaceId;
 use crate::crypto::session::{KeyChange, Session};
 use crate::violation::Failure;
 
-/// The handshake of one end. Nothing else of the connection is known here.
+/// The handshake of one end.
 pub(in crate::connection) struct Handshake {
     tls: Session,
-    /// Packet number space that TLS's messages go into now.
+    /// Packet number space of the messages that TLS sends now.
     level: SpaceId,
     complete: bool,
     confirmed: bool,
-    /// A server has HANDSHAKE_DONE to send.
+    /// Set if a server must send HANDSHAKE_DONE.
     done_due: bool,
 }
 
@@ -23,30 +24,31 @@ impl Handshake {
         Handshake { tls, level, complete: false, confirmed: false, done_due: false }
     }
 
-    /// Begins again with another session: nothing of the one before counts.
+    /// Restarts the handshake with another TLS session. The state of the old one is dropped.
     pub(in crate::connection) fn restart(&mut self, tls: Session) {
         *self = Handshake::new(tls);
     }
 
-    /// TLS, for what it knows of the peer and of itself.
+    /// Returns the TLS session.
     pub(in crate::connection) fn tls(&self) -> &Session {
         &self.tls
     }
 
-    /// Packet number space that TLS's messages go into now.
+    /// Returns the packet number space of the messages that TLS sends now.
     pub(in crate::connection) fn level(&self) -> SpaceId {
         self.level
     }
 
-    /// Hands TLS what came, in order.
+    /// Passes received data to TLS. The data must be in order.
     ///
     /// # Errors
-    /// Error that TLS finds in them.
+    /// Returns an error if TLS rejects the data.
     pub(super) fn read(&mut self, data: &[u8]) -> Result<(), Failure> {
         self.tls.read(data)
     }
 
-    /// Takes from TLS what is to be sent, and where; if keys come with it, they are for what TLS says after that.
+    /// Takes output from TLS. Returns its packet number space, the bytes, and a change of keys that
+    /// applies to later output.
     pub(super) fn write(&mut self) -> (SpaceId, Vec<u8>, Option<KeyChange>) {
         let (level, mut data) = (self.level, Vec::new());
         let change = self.tls.write(&mut data);
@@ -58,15 +60,16 @@ impl Handshake {
         (level, data, change)
     }
 
-    /// TLS is done; returns whether that is new. The handshake is complete with that (RFC 9001 s.4.1.1).
+    /// Checks whether TLS has completed the handshake (RFC 9001 s.4.1.1). Returns true the first
+    /// time that it has.
     pub(super) fn complete(&mut self) -> bool {
         let new = !self.complete && !self.tls.is_handshaking();
         self.complete |= new;
         new
     }
 
-    /// A server tells its client that the handshake is complete, and lets go of TLS unless that is still needed
-    /// to export keying material.
+    /// Schedules HANDSHAKE_DONE on a server. Frees the TLS session unless it must be kept to export
+    /// keying material.
     pub(super) fn announce(&mut self, keep_tls: bool) {
         self.done_due = true;
         if !keep_tls {
@@ -74,7 +77,7 @@ impl Handshake {
         }
     }
 
-    /// The handshake is confirmed (RFC 9001 s.4.1.2); returns whether that is new.
+    /// Marks the handshake as confirmed (RFC 9001 s.4.1.2). Returns true the first time.
     pub(super) fn confirm(&mut self) -> bool {
         !std::mem::replace(&mut self.confirmed, true)
     }
@@ -87,13 +90,14 @@ impl Handshake {
         self.confirmed
     }
 
-    /// True if 1-RTT packets may be sent and opened: a server may send before the client's Finished came, and a
-    /// client may read what it sends; neither goes the other way round (RFC 9001 s.5.7).
+    /// Returns true if 1-RTT packets from `sender` are permitted. A server may send them before it
+    /// has received the client's Finished, and the client may read them. The client's 1-RTT packets
+    /// need a complete handshake (RFC 9001 s.5.7).
     pub(in crate::connection) fn may_carry_data(&self, sender: Side) -> bool {
         sender == Side::Server || self.complete
     }
 
-    /// True if HANDSHAKE_DONE is to be sent.
+    /// Returns true if HANDSHAKE_DONE must be sent.
     pub(in crate::connection) fn owes_done(&self) -> bool {
         self.done_due
     }
@@ -124,7 +128,7 @@ mod tests {
         [session(client.into()), session(server.into())]
     }
 
-    /// Takes all that one end has to say, with the spaces it goes into.
+    /// Returns all pending output of one end, with the packet number spaces.
     fn drain(end: &mut Handshake) -> Vec<(SpaceId, Vec<u8>)> {
         let mut said = Vec::new();
         loop {
@@ -136,8 +140,8 @@ mod tests {
         }
     }
 
-    /// Hands over what was said, and returns what the other end says to that. An end is asked after each message:
-    /// the keys for its answer to the next come with it.
+    /// Passes messages to an end and returns its answers. Output is taken after each message,
+    /// because it can contain the keys for the answer to the next.
     fn hear(end: &mut Handshake, said: Vec<(SpaceId, Vec<u8>)>) -> Vec<(SpaceId, Vec<u8>)> {
         said.into_iter()
             .flat_map(|(_, data)| {
@@ -159,8 +163,8 @@ mod tests {
         assert_eq!(levels(&hello), [SpaceId::Initial]);
         let answer = hear(&mut server, hello);
         assert_eq!(levels(&answer), [SpaceId::Initial, SpaceId::Handshake]);
-        assert_eq!(server.level(), SpaceId::DATA, "it has keys for data already");
-        assert!(!server.complete(), "the client's Finished is not there");
+        assert_eq!(server.level(), SpaceId::DATA, "the server has 1-RTT keys already");
+        assert!(!server.complete(), "the client's Finished is missing");
         assert!(server.may_carry_data(Side::Server) && !server.may_carry_data(Side::Client));
         let finished = hear(&mut client, answer);
         assert_eq!(levels(&finished), [SpaceId::Handshake]);
@@ -187,7 +191,7 @@ mod tests {
         assert!(server.owes_done());
         server.announce(false);
         assert!(matches!(server.tls(), Session::Over(_)));
-        assert!(server.read(b"x").is_err(), "nobody is there to hear it");
+        assert!(server.read(b"x").is_err(), "the TLS session was freed");
         assert_eq!(
             server.tls().alpn(),
             Some(&b"equic-test"[..]),

@@ -1,4 +1,4 @@
-//! States that are others than when they were last looked at.
+//! Detection of states that have changed since they were last logged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,29 +16,29 @@ use crate::connection::space::SpaceId;
 use crate::qlog::{EventKind, Form, Initiator, KeyChange, KeyLevel, Packet, StreamPart};
 use crate::stream::{ReceiveState, SendState};
 
-/// State of the connection as last told to the log.
+/// State of the connection as last logged.
 #[derive(Default)]
 pub(super) struct Known {
     state: Option<&'static str>,
     version: Option<KnownVersion>,
-    /// Keys of Initial, Handshake: whether they are there.
+    /// Whether the Initial and Handshake keys are available.
     keys: [bool; 2],
-    /// The key phase of 1-RTT keys, if they are there.
+    /// Number of key updates, if 1-RTT keys are available.
     phase: Option<u64>,
     told_tls: bool,
     spin: bool,
-    /// Our ID that the peer sends to.
+    /// Our connection ID to which the peer sends.
     local_id: Option<ConnectionId>,
-    /// A new one that it sends to.
+    /// Our new connection ID to which the peer has begun to send.
     next_local_id: Option<(PathKey, ConnectionId)>,
     pub timers: [Option<Timestamp>; 3],
     pub paths: Vec<KnownPath>,
     pub active: Option<PathKey>,
-    /// The last migration state, of the active path.
+    /// Last migration state of the active path.
     pub migration: Option<&'static str>,
-    /// States of both parts; those of streams that are not over.
+    /// States of the sending and receiving parts of open streams.
     streams: BTreeMap<StreamId, Parts>,
-    /// Streams whose states may have changed; no more than there are streams.
+    /// Streams whose states may have changed. It has at most as many entries as there are streams.
     touched: BTreeSet<StreamId>,
 }
 
@@ -108,7 +108,7 @@ pub(super) fn all(connection: &Connection, log: &mut Log) {
     streams(connection, log);
 }
 
-/// The version that packets are sent in, if it is another than was told.
+/// Logs the version in use if it differs from the one last logged.
 pub(super) fn version(connection: &Connection, log: &mut Log) {
     let chosen = connection.version;
     if log.known.version != Some(chosen) {
@@ -116,7 +116,7 @@ pub(super) fn version(connection: &Connection, log: &mut Log) {
     }
 }
 
-/// A Version Negotiation packet has told of the server's.
+/// Logs the server's versions from a Version Negotiation packet.
 pub(super) fn negotiated(
     connection: &Connection,
     log: &mut Log,
@@ -132,7 +132,7 @@ fn versions(
     theirs: Option<Versions<'_>>,
     chosen: Option<KnownVersion>,
 ) {
-    // With none in common the one in use stays what it was.
+    // Without a common version, the version in use does not change.
     log.known.version = chosen.or(log.known.version);
     let ours: Vec<Version> = connection.start.spoken().map(Version::from).collect();
     let (client, chosen) = (connection.side == Side::Client, chosen.map(Version::from));
@@ -150,12 +150,12 @@ fn tls(connection: &Connection, log: &mut Log) {
         log.emit(key, EventKind::AlpnInformation(alpn));
     }
     if let Some(name) = connection.handshake.tls().cipher_suite() {
-        // As the draft writes it: without what TLS 1.3 put before it.
+        // The qlog draft uses the name without the prefix of TLS 1.3.
         log.emit(key, EventKind::CipherSelected(name.trim_start_matches("TLS13_")));
     }
 }
 
-/// `updater` is whose doing it is if the keys were updated.
+/// Logs changes of keys. `updater` is the end that initiated a key update.
 pub(super) fn keys(connection: &Connection, log: &mut Log, updater: Initiator) {
     let key = connection.path().key();
     let both = |log: &mut Log, level, phase, trigger, discarded: bool| {
@@ -203,19 +203,19 @@ pub(super) fn state(connection: &Connection, log: &mut Log) {
 fn streams(connection: &Connection, log: &mut Log) {
     let (key, known) = (connection.path().key(), &mut log.known);
     if known.streams.len() > connection.streams.len() {
-        // Some are over without a frame that says so.
+        // Some streams were removed without a frame.
         known.touched.extend(known.streams.keys().copied());
     }
     for id in std::mem::take(&mut log.known.touched) {
         let states = connection.streams.states(id);
         let new: Parts = match states {
             Some((send, receive)) => [send.map(sending), receive.map(receiving)],
-            // Over, or never seen: an ID that the peer made up.
+            // The stream is closed, or it never existed and the peer sent an arbitrary ID.
             None => [None; 2],
         };
         let waits = states.and_then(|(_, receive)| receive);
         if matches!(waits, Some(ReceiveState::DataReceived | ReceiveState::ResetReceived)) {
-            // The application's turn, of which the connection does not hear.
+            // The next change is the application's read, of which the connection is not notified.
             log.known.touch(id);
         }
         let old = match states {

@@ -9,7 +9,7 @@ use crate::connection::paths::PathKey;
 use crate::path::EcnState;
 use crate::qlog::{EventKind, Metrics};
 
-/// State of a path as last told to the log.
+/// State of a path as last logged.
 pub(super) struct KnownPath {
     pub key: PathKey,
     validated: bool,
@@ -17,7 +17,7 @@ pub(super) struct KnownPath {
     congestion: Option<&'static str>,
     ecn: Option<EcnState>,
     mtu: u16,
-    /// The peer's ID that we send to.
+    /// The peer's connection ID to which we send.
     pub remote_id: Option<ConnectionId>,
 }
 
@@ -88,7 +88,7 @@ fn one_path(connection: &Connection, log: &mut Log, path: &Path, active: bool) {
 fn migration(connection: &Connection, log: &mut Log, active: PathKey) {
     let validated = connection.path().is_validated();
     let before = log.known.active.replace(active);
-    // Another path ID's path is none that the peer or we have moved to.
+    // A path with another path ID is not the result of a migration.
     let id = connection.path().id();
     let moved = |before| connection.paths.get(before).is_none_or(|path| path.id() == id);
     if let Some(before) = before

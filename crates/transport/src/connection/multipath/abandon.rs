@@ -12,11 +12,12 @@ use crate::Timestamp;
 use crate::operation::Operation;
 use crate::violation::Condition;
 
-/// Probe timeouts for which a path is kept in mind after the peer's PATH_ABANDON.
+/// Number of probe timeouts for which a path is kept after the peer's PATH_ABANDON.
 const PATIENCE: u32 = 3;
 
 impl Connection {
-    /// Nothing is sent on a path any more; the peer is told `code`, the application `why`.
+    /// Stops sending on a path. PATH_ABANDON carries `code`, and the application's event carries
+    /// `why`.
     pub(in crate::connection) fn abandon_path(
         &mut self,
         now: Timestamp,
@@ -38,7 +39,8 @@ impl Connection {
         record.abandon =
             Some(Abandon { code, due: true, acked: false, heard: None, give_up, patience });
         self.paths.iter_mut().filter(|path| path.id() == id).for_each(|path| path.abandon());
-        // RFC 10069 s.3.4: all of the peer's IDs are retired with it, without a frame for each.
+        // RFC 10069 s.3.4: this also retires all connection IDs of the peer for the path, without a
+        // frame for each.
         if let Some(remote) = self.ids.remote_of_mut(id) {
             remote.forget_all();
         }
@@ -47,7 +49,7 @@ impl Connection {
         }
         if let Some(space) = self.space(SpaceId::Data(id)) {
             space.probe(0);
-            // RFC 10069 s.3.4.3: what is not acknowledged yet is, promptly.
+            // RFC 10069 s.3.4.3: unacknowledged packets are acknowledged promptly.
             space.received.ask();
         }
         self.leave_active(id);
@@ -56,7 +58,7 @@ impl Connection {
         }
     }
 
-    /// Makes another path the active one, if this one was.
+    /// Makes another path the active one, if this path was active.
     fn leave_active(&mut self, id: PathId) {
         if self.path().id() != id {
             return;
@@ -68,13 +70,13 @@ impl Connection {
         }
     }
 
-    /// PATH_ABANDON came.
+    /// Processes a PATH_ABANDON frame.
     pub(super) fn on_path_abandon(&mut self, now: Timestamp, id: PathId, why: TransportErrorCode) {
         let Some(paths) = &self.multipath else { return };
         let only = paths.open_ids().all(|open| open == id);
         match paths.state(id) {
             PathState::Used if only => {
-                // RFC 10069 s.3.4. Ours to say so: on this path, as there is no other.
+                // RFC 10069 s.3.4: the error is sent on this path, because there is no other.
                 return self.fail(now, Condition::LastPathAbandoned);
             }
             PathState::Used | PathState::Unused => {
@@ -89,7 +91,8 @@ impl Connection {
         }
     }
 
-    /// A path on which the peer does not answer, while there are others: it is closed. False: it stays.
+    /// Closes a path on which the peer does not answer, if there are others. Returns false if the
+    /// path is kept.
     pub(in crate::connection) fn abandon_silent(&mut self, now: Timestamp, id: PathId) -> bool {
         let Some(paths) = &self.multipath else { return false };
         let others = paths.open_ids().any(|open| open != id);
@@ -106,12 +109,12 @@ impl Connection {
         true
     }
 
-    /// Time at which something is to be done about an abandoned path.
+    /// Returns the time of the next action for an abandoned path.
     pub(in crate::connection) fn path_timer(&self) -> Option<Timestamp> {
         self.multipath.as_ref().and_then(|paths| paths.timer())
     }
 
-    /// A moment of [`Connection::path_timer`] may have come.
+    /// Performs the actions for abandoned paths that are due.
     pub(in crate::connection) fn on_path_timer(&mut self, now: Timestamp) {
         while let Some(paths) = &mut self.multipath
             && let Some(record) = paths.list.iter_mut().find(|record| {
@@ -134,7 +137,7 @@ impl Connection {
         }
     }
 
-    /// Declares lost what is in flight on an abandoned path: it is sent again on others.
+    /// Declares everything in flight on an abandoned path lost. It is sent again on other paths.
     fn give_up_path(&mut self, id: PathId) {
         let space = SpaceId::Data(id);
         let given_up = self.space(space).map(|space| space.loss.give_up_all());
@@ -147,7 +150,8 @@ impl Connection {
         }
     }
 
-    /// Both ends know of a path's end, and what was late has come: nothing is kept of it.
+    /// Removes all state of a path, after both ends have abandoned it and late packets have had
+    /// time to arrive.
     fn forget_path(&mut self, id: PathId) {
         self.spaces.remove(id);
         while let Some(path) = self.paths.remove_of(id) {

@@ -1,6 +1,7 @@
-//! Choices of hooks among paths, and their bounds: one that names no path, or one that cannot be used, counts for nothing,
-//! and no path that costs nothing goes without data for longer than a second because of a hook. Each of that is counted
-//! ([`Stats`](super::super::Stats)) and named ([`Event::ChoiceOverruled`]).
+//! Path choices of hooks and their limits. A choice of a path that does not exist or cannot be used
+//! is ignored. A hook cannot keep a path without cost idle for more than a second while data waits.
+//! Both cases are counted ([`Stats`](super::super::Stats)) and reported
+//! ([`Event::ChoiceOverruled`]).
 
 use super::super::bounds::PATIENCE;
 use super::super::paths::PathKey;
@@ -14,15 +15,16 @@ use crate::Timestamp;
 use crate::operation::Operation;
 use crate::path::BASE_SIZE;
 
-/// Reason for which a hook's choice of a path does not hold.
+/// Reason for which a hook's choice of a path was overruled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overruled {
-    /// It names a path that there is not.
+    /// The path does not exist.
     NoSuchPath,
-    /// It names a path on which nothing can be sent; or, for data, one that seems not to work while another does.
+    /// The path cannot be used. For data, this includes a path that seems not to work while another
+    /// works.
     NotUsable,
-    /// It has left out a path for a second that had room for data that waited.
+    /// The hook left out, for a second, a path that had room for waiting data.
     Starves,
 }
 
@@ -36,35 +38,38 @@ impl std::fmt::Display for Overruled {
     }
 }
 
-/// Overruled choices that the application was told of, and paths that hooks leave out.
+/// Overruled choices that were reported to the application, and paths that hooks leave out.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// Each is told once.
+    /// Cases already reported. Each is reported once.
     told: Vec<(Operation, Overruled)>,
-    /// Paths that have had room for data that waited, and since when; at most one entry for each path.
+    /// Paths that hooks leave out although they have room for waiting data, with the time since
+    /// when. At most one entry per path.
     left_out: Vec<(PathKey, Timestamp)>,
-    /// Choice of a hook that still holds.
+    /// The latest choice of a hook, if it still applies.
     held: Held,
 }
 
-/// A hook's choice of a path, for datagrams that it is not asked about.
+/// A hook's choice of a path that applies to several datagrams.
 #[derive(Debug, Default)]
 struct Held {
-    /// The path; none: nothing has been chosen, or its room is used up.
+    /// The path. `None` if nothing was chosen, or if the path has no more room.
     path: Option<PathKey>,
-    /// Moment of the choice. It does not hold beyond, because what it was made from changes with time.
+    /// Time of the choice. The choice applies only at this time, because its inputs change with
+    /// time.
     at: Timestamp,
-    /// Number of datagrams for which it still holds ([`Field::ChoiceHolds`](crate::operation::Field::ChoiceHolds)).
+    /// Number of further datagrams to which it applies
+    /// ([`Field::ChoiceHolds`](crate::operation::Field::ChoiceHolds)).
     datagrams: u64,
 }
 
 impl Held {
-    /// The path, if the choice holds for one more datagram.
+    /// Returns the path if the choice applies to another datagram.
     fn holds(&self, now: Timestamp) -> Option<PathKey> {
         self.path.filter(|_| self.datagrams > 0 && self.at == now)
     }
 
-    /// As [`Held::holds`], and counts one datagram off.
+    /// Variant of [`Held::holds`] that also counts the datagram.
     fn take(&mut self, now: Timestamp) -> Option<PathKey> {
         let path = self.holds(now)?;
         self.datagrams -= 1;
@@ -73,14 +78,15 @@ impl Held {
 }
 
 impl Watch {
-    /// Data goes on a path, or could not.
+    /// Records that the path carried data or could not carry any, so it is no longer left out.
     fn fed(&mut self, path: PathKey) {
         self.left_out.retain(|(left, _)| *left != path);
     }
 }
 
 impl Connection {
-    /// The next datagram on a path that may carry data; the paths that were asked for room are `asked`.
+    /// Returns the next datagram on a path that may carry data. Adds the paths that were checked
+    /// for room to `asked`.
     pub(super) fn datagram_with_data(
         &mut self,
         hooks: impl Presence,
@@ -96,7 +102,7 @@ impl Connection {
             return Some(transmit);
         }
         let usual = self.schedule();
-        // There is nothing to choose from.
+        // Returns if no path can carry data.
         usual.first()?;
         if !hooks.is_hooked(self, Operation::SelectPath) {
             *asked = usual;
@@ -107,7 +113,7 @@ impl Connection {
                 usual.iter().for_each(|key| asked.add(key));
                 return usual.iter().find_map(|key| self.chosen_data_on(hooks, now, key, buffer));
             };
-            // Named once more though it has no room: the hook wants to wait for it.
+            // The hook names a path again that has no room, so it wants to wait for that path.
             if asked.contains(key) {
                 break;
             }
@@ -132,8 +138,8 @@ impl Connection {
         self.data_on(hooks, now, starved, buffer)
     }
 
-    /// The next datagram on a path that a hook has chosen, if it is one for the short way. None: the long way finds all as it
-    /// would without this one.
+    /// Returns the next datagram on a path that a hook has chosen, if the fast path can build it.
+    /// `None` leaves everything to the slow path, unchanged.
     fn plain_data_on(
         &mut self,
         hooks: impl Presence,
@@ -154,7 +160,8 @@ impl Connection {
         Some(transmit)
     }
 
-    /// The next datagram on a path that a hook has chosen, or has left to the scheduler, on whichever way it goes.
+    /// Returns the next datagram on a path that a hook or the scheduler has chosen, from the fast
+    /// or slow path.
     fn chosen_data_on(
         &mut self,
         hooks: impl Presence,
@@ -166,14 +173,15 @@ impl Connection {
         plain.or_else(|| self.data_on(hooks, now, key, buffer))
     }
 
-    /// The choice of a hook that holds without its being asked, and for how many datagrams.
+    /// Returns the path of a choice that still applies, and the number of datagrams to which it
+    /// applies.
     pub(in crate::connection) fn held_choice(&self, now: Timestamp) -> Option<(PathKey, usize)> {
         let held = &self.multipath.as_ref()?.watch.held;
         let key = held.holds(now).filter(|key| self.objection(*key).is_none())?;
         Some((key, usize::try_from(held.datagrams).unwrap_or(usize::MAX)))
     }
 
-    /// Counts datagrams that were sent off those that a choice holds for.
+    /// Counts datagrams that were sent under a choice.
     pub(in crate::connection) fn use_choice(&mut self, datagrams: usize) {
         if let Some(paths) = &mut self.multipath {
             let held = &mut paths.watch.held;
@@ -193,7 +201,7 @@ impl Connection {
         Some(transmit)
     }
 
-    /// A datagram leaves on a path that the scheduler or a hook has chosen.
+    /// Records that a datagram was sent on a path that the scheduler or a hook has chosen.
     pub(in crate::connection) fn on_data_sent(&mut self, key: PathKey) {
         if let Some(paths) = &mut self.multipath {
             paths.last = Some(key);
@@ -201,7 +209,7 @@ impl Connection {
         }
     }
 
-    /// The path that hooks choose; none: the order is `usual`.
+    /// Returns the path that hooks choose. `None` selects the order `usual`.
     fn choose_path(&mut self, hooks: impl Presence, usual: Order) -> Option<PathKey> {
         let first = usual.first()?;
         let now = self.now;
@@ -224,20 +232,20 @@ impl Connection {
         held
     }
 
-    /// Has the choice that a hook makes now hold for so many more datagrams of this moment.
+    /// Makes the choice that a hook is making apply to `datagrams` further datagrams at this time.
     pub(in crate::connection) fn hold_choice(&mut self, datagrams: u64) {
         if let Some(paths) = &mut self.multipath {
             paths.watch.held.datagrams = datagrams;
         }
     }
 
-    /// Number of datagrams for which the latest choice of a hook still holds.
+    /// Returns the number of further datagrams to which the latest choice of a hook applies.
     pub(in crate::connection) fn choice_holds(&self) -> u64 {
         self.multipath.as_ref().map_or(0, |paths| paths.watch.held.datagrams)
     }
 
-    /// Reason for which data does not go on a path that a hook has chosen: it cannot, or the path is a suspect one while
-    /// there is another.
+    /// Returns why data cannot be sent on a path that a hook has chosen: the path does not exist,
+    /// cannot be used, or seems not to work while another does.
     fn objection(&self, key: PathKey) -> Option<Overruled> {
         let Some(path) = self.paths.get(key) else { return Some(Overruled::NoSuchPath) };
         let holds = self.is_candidate(path)
@@ -245,13 +253,13 @@ impl Connection {
         (!holds).then_some(Overruled::NotUsable)
     }
 
-    /// True if something waits that any path may carry.
+    /// Returns true if there is content to send that any path may carry.
     fn waits_for_path(&mut self, order: Order) -> bool {
         self.pending().is_for_any_path() || order.iter().any(|key| self.has_copies(key))
     }
 
-    /// A path that was left out for too long, of those that have room and that nobody wants spared. Data waits, and no path
-    /// of `asked` has room for it.
+    /// Returns a path that was left out for too long. It has room, costs nothing, and neither end
+    /// wants it as backup. Called if data waits and no path in `asked` has room for it.
     fn starved(&mut self, now: Timestamp, asked: &Order) -> Option<PathKey> {
         let paths = self.multipath.as_ref()?;
         let has_room = |key| self.paths.get(key).is_some_and(|path| path.room(now) > 0);
@@ -272,7 +280,7 @@ impl Connection {
         long.map(|(key, _)| *key)
     }
 
-    /// Counts that a hook's choice did not hold, and tells the application so the first time.
+    /// Counts an overruled choice of a hook, and reports the first case to the application.
     pub(super) fn overrule(&mut self, operation: Operation, why: Overruled) {
         match why {
             Overruled::Starves => self.stats.paths_starved += 1,
@@ -285,7 +293,8 @@ impl Connection {
         }
     }
 
-    /// True if acknowledgements of packet number space `id` are to be sent on this path, which is one of several.
+    /// Returns true if acknowledgements of packet number space `id` must be sent on this path, with
+    /// several paths.
     pub(in crate::connection) fn acks_go_of_paths(
         &mut self,
         hooks: impl Presence,

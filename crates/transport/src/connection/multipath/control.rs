@@ -1,4 +1,4 @@
-//! The application's requests: to open and close paths, and to say which are to be used. And how a path begins.
+//! Requests of the application about paths, and the start of a path.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,16 +13,17 @@ use super::{Multipath, PathState, most};
 use crate::Timestamp;
 use crate::violation::Violation;
 
-/// Events about paths that may wait for the application; the oldest go for newer ones.
+/// Maximum number of events about paths that wait for the application. Newer events replace the
+/// oldest.
 const MAX_EVENTS: usize = 32;
 
-/// Wish for the use of a path (RFC 10069 s.3.3).
+/// Preference for the use of a path (RFC 10069 s.3.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PathStatus {
     /// The path may carry data.
     #[default]
     Available,
-    /// The path is to carry data only if no available one works.
+    /// The path carries data only if no available path works.
     Backup,
 }
 
@@ -30,23 +31,23 @@ pub enum PathStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PathInfo {
-    /// Names the path, at both ends.
+    /// ID of the path, the same at both ends.
     pub id: PathId,
     /// Address of the peer.
     pub remote: SocketAddr,
-    /// Our address, if it is known.
+    /// Our address, or `None` if it is unknown.
     pub local: Option<IpAddr>,
-    /// True if the peer has answered from there: no data is sent before.
+    /// True if the path is validated. It carries no data before.
     pub validated: bool,
-    /// Status that this end has asked for ([`Connection::set_path_status`]).
+    /// Status that this end has set with [`Connection::set_path_status`].
     pub status: PathStatus,
-    /// Status that the peer has given the path: available or backup.
+    /// Status that the peer has set.
     pub peer_status: PathStatus,
-    /// Bytes of datagrams sent between these addresses, without the headers of UDP and IP.
+    /// Bytes of UDP payload sent between these addresses.
     pub bytes_sent: u64,
-    /// Bytes of datagrams received between these addresses, without the headers of UDP and IP.
+    /// Bytes of UDP payload received between these addresses.
     pub bytes_received: u64,
-    /// Round-trip time, window, datagram size and so on.
+    /// Statistics of the path, such as round-trip time, window and datagram size.
     pub stats: PathStats,
 }
 
@@ -54,17 +55,18 @@ pub struct PathInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenPathError {
-    /// Servers open no paths (RFC 10069 s.3).
+    /// A server cannot open paths (RFC 10069 s.3).
     Server,
-    /// Not before the handshake is confirmed.
+    /// The handshake is not confirmed yet.
     NotConfirmed,
-    /// One of the ends does not speak RFC 10069: see [`TransportConfig::max_paths`](crate::TransportConfig::max_paths).
+    /// Multipath (RFC 10069) was not negotiated: see
+    /// [`TransportConfig::max_paths`](crate::TransportConfig::max_paths).
     NotAgreed,
-    /// The server takes no other path to this address of its (`disable_active_migration`).
+    /// The server forbids further paths to this address (`disable_active_migration`).
     Forbidden,
-    /// There are as many paths as one of the ends allows. Those that are closed count for some round trips more.
+    /// The limit on paths of either end is reached. Closed paths count for some more round trips.
     TooMany,
-    /// The server has given no connection ID for another path, or not yet.
+    /// The server has not issued a connection ID for another path yet.
     NoConnectionId,
 }
 
@@ -87,13 +89,13 @@ impl std::fmt::Display for OpenPathError {
 
 impl std::error::Error for OpenPathError {}
 
-/// Reason for which a path cannot be closed, or its status not be set.
+/// Reason for which a path cannot be closed, or its status cannot be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClosePathError {
-    /// There is no such path, or no longer.
+    /// The path does not exist, or no longer exists.
     NoSuchPath,
-    /// There is no other path on which the peer has answered. To end the connection there is [`Connection::close`].
+    /// There is no other validated path. To close the connection, use [`Connection::close`].
     LastPath,
 }
 
@@ -117,7 +119,7 @@ impl Connection {
     /// ([`Transmit::source`](super::super::Transmit)).
     ///
     /// # Errors
-    /// [`OpenPathError`]. Nothing has changed in that case.
+    /// Returns an [`OpenPathError`] if no path can be opened. Nothing has changed in that case.
     pub fn open_path(
         &mut self,
         now: Timestamp,
@@ -131,13 +133,13 @@ impl Connection {
             return Err(OpenPathError::NotConfirmed);
         }
         let paths = self.multipath.as_ref().ok_or(OpenPathError::NotAgreed)?;
-        // RFC 10069 s.2.2: other addresses of the server's are not meant.
+        // RFC 10069 s.2.2: this does not apply to other addresses of the server.
         if self.peer.is_some_and(|peer| peer.forbids_migration())
             && remote == paths.handshake_remote
         {
             return Err(OpenPathError::Forbidden);
         }
-        // RFC 10069 s.3.2.1: the lowest first.
+        // RFC 10069 s.3.2.1: path IDs are used in ascending order.
         let Some(id) = paths.issuable().find(|id| paths.state(*id) == PathState::Unused) else {
             let limited = paths.peer_max < paths.local_max;
             let max = paths.peer_max;
@@ -166,7 +168,7 @@ impl Connection {
     /// [`Connection::poll_transmit`] next.
     ///
     /// # Errors
-    /// [`ClosePathError`]. Nothing has changed in that case.
+    /// Returns a [`ClosePathError`] if the path cannot be closed. Nothing has changed in that case.
     pub fn close_path(
         &mut self,
         now: Timestamp,
@@ -188,11 +190,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Says what is to be done with a path, to this end and to the peer, which need not do so (RFC 10069 s.3.3). To be
-    /// followed by [`Connection::poll_transmit`].
+    /// Sets the status of a path at this end, and sends it to the peer as a recommendation (RFC
+    /// 10069 s.3.3). Call [`Connection::poll_transmit`] next.
     ///
     /// # Errors
-    /// [`ClosePathError::NoSuchPath`].
+    /// Returns [`ClosePathError::NoSuchPath`] if the path does not exist or is closed.
     pub fn set_path_status(
         &mut self,
         id: PathId,
@@ -210,7 +212,7 @@ impl Connection {
     /// To make the peer avoid a path, give the path the status [`PathStatus::Backup`].
     ///
     /// # Errors
-    /// [`ClosePathError::NoSuchPath`].
+    /// Returns [`ClosePathError::NoSuchPath`] if the path does not exist or is closed.
     pub fn set_path_cost(&mut self, id: PathId, cost: u32) -> Result<(), ClosePathError> {
         let paths = self.multipath.as_mut().filter(|paths| paths.state(id) == PathState::Used);
         let record = paths.and_then(|paths| paths.record_mut(id));
@@ -230,12 +232,13 @@ impl Connection {
         u64::from(usable) | u64::from(backup) << 1 | u64::from(path.is_suspect()) << 2
     }
 
-    /// Cost of using a path, as the application says.
+    /// Returns the cost of using a path, which the application has set.
     pub(in crate::connection) fn path_cost(&self, path: &Path) -> u64 {
         self.multipath.as_ref().map_or(0, |paths| paths.cost(path.id()).into())
     }
 
-    /// The paths that are open, in the order of their IDs: of a connection that may have one only, that one.
+    /// Returns the open paths in ascending order of their IDs. Without multipath, returns the only
+    /// path.
     pub fn paths(&self) -> impl Iterator<Item = PathInfo> + '_ {
         let mut ids: Vec<PathId> = match &self.multipath {
             Some(paths) => paths.open_ids().collect(),
@@ -261,7 +264,9 @@ impl Connection {
         })
     }
 
-    /// Both ends have said what they can; false: the peer must not have said so, and the connection has failed.
+    /// Enables multipath if both ends support it. Returns false if the peer must not offer
+    /// multipath, because it uses empty connection IDs or a nonce without room for a path ID. The
+    /// connection is then closed.
     pub(in crate::connection) fn agree_on_paths(
         &mut self,
         now: Timestamp,
@@ -271,7 +276,7 @@ impl Connection {
         let Some(peer_max) = parameters.initial_max_path_id.filter(|_| most > 1) else {
             return true;
         };
-        // RFC 10069 s.2.1.
+        // RFC 10069 s.2.1: multipath needs non-empty connection IDs.
         if self.ids.remote.current().is_empty() {
             self.fail(now, Violation::MultipathWithoutIds);
             return false;
@@ -286,7 +291,7 @@ impl Connection {
         true
     }
 
-    /// Limits of path IDs have risen: connection IDs can be given out for more of them.
+    /// Permits connection IDs for more path IDs, after a limit has risen.
     pub(in crate::connection) fn allow_path_ids(&mut self) {
         let Some(paths) = &self.multipath else { return };
         for record in &paths.list {
@@ -300,14 +305,15 @@ impl Connection {
         }
     }
 
-    /// True if a packet of the peer's may be the first of this path ID: only clients open paths (RFC 10069 s.3).
+    /// Returns true if a packet of the peer may be the first of this path ID. Only clients open
+    /// paths (RFC 10069 s.3).
     pub(in crate::connection) fn may_begin_path(&self, id: PathId) -> bool {
         let unused =
             self.multipath.as_ref().is_some_and(|paths| paths.state(id) == PathState::Unused);
         unused && self.side == Side::Server && self.handshake.is_confirmed()
     }
 
-    /// The first packet of a path ID is sent, or has come.
+    /// Creates the state of a path ID, for its first packet.
     pub(in crate::connection) fn begin_path(
         &mut self,
         now: Timestamp,
@@ -326,14 +332,14 @@ impl Connection {
         key
     }
 
-    /// The peer has answered on a path.
+    /// Records that the peer has answered on a path.
     pub(in crate::connection) fn on_path_proved(&mut self, id: PathId) {
         if self.multipath.as_mut().is_some_and(|paths| paths.tells_opened(id)) {
             self.tell_of_path(Event::PathOpened(id));
         }
     }
 
-    /// Tells the application of a path, and no more of older ones than it can have missed.
+    /// Reports an event about a path to the application. If too many are waiting, drops the oldest.
     pub(super) fn tell_of_path(&mut self, event: Event) {
         let of_path = |event: &Event| matches!(event, Event::PathOpened(_) | Event::PathClosed(..));
         if self.events.iter().filter(|event| of_path(event)).count() >= MAX_EVENTS {

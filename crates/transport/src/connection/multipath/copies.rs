@@ -1,5 +1,6 @@
-//! Stream data that goes on every path ([`Scheduler::Redundant`](super::Scheduler)), or on those that a hook wants: a piece that was sent on one waits for
-//! each of the others, until it is sent there or was acknowledged meanwhile.
+//! Stream data that is sent on every path ([`Scheduler::Redundant`](super::Scheduler)), or on those
+//! that a hook selects. A piece that was sent on one path waits for each of the others until it is
+//! sent there or acknowledged.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,10 +15,11 @@ use super::super::write::{MIN_STREAM, varint};
 use super::Scheduler;
 use crate::operation::Operation;
 
-/// Pieces that wait for a path at most; of a path that is slower than another by so many the oldest are left out.
+/// Maximum number of pieces that wait for a path. If the path is slower, the oldest pieces are not
+/// sent on it.
 const MAX_PIECES: usize = 1024;
 
-/// Pieces that a path is to carry as another has.
+/// Pieces that another path has carried and that this path must carry as well.
 #[derive(Debug)]
 pub(super) struct Copies {
     path: PathKey,
@@ -31,7 +33,8 @@ impl Copies {
 }
 
 impl Connection {
-    /// A piece was sent on a path for the first time, or again because it was lost.
+    /// Queues a piece for other paths, after it was sent on `path` for the first time or again
+    /// after a loss.
     pub(in crate::connection) fn copy_to_others(
         &mut self,
         path: PathKey,
@@ -46,7 +49,8 @@ impl Connection {
         }
         let order = self.schedule();
         if let Some(paths) = &mut self.multipath {
-            // What waits for a path that has gone, or does not work, goes on the others as it is.
+            // Copies for a path that was removed or does not work are dropped. The other paths
+            // carry the data anyway.
             paths.copies.retain(|copies| order.contains(copies.path));
         }
         for key in order.iter().filter(|key| *key != path) {
@@ -68,7 +72,7 @@ impl Connection {
         }
     }
 
-    /// True if there is something for this path that another has carried; what was acknowledged since is none of it.
+    /// Returns true if an unacknowledged piece waits for this path. Drops acknowledged pieces.
     pub(in crate::connection) fn has_copies(&mut self, path: PathKey) -> bool {
         let Some(paths) = &mut self.multipath else { return false };
         let Some(copies) = paths.copies.iter_mut().find(|copies| copies.path == path) else {
@@ -83,7 +87,7 @@ impl Connection {
         false
     }
 
-    /// Writes what other paths have carried.
+    /// Writes pieces that other paths have carried.
     pub(in crate::connection) fn write_copies(
         &mut self,
         path: PathKey,
@@ -106,7 +110,7 @@ impl Connection {
                 return;
             }
             if !whole {
-                // The other path takes larger datagrams.
+                // The rest of the piece waits, because the other path uses larger datagrams.
                 pieces.push_front((id, end..range.end, fin));
             }
             let (range, fin) = (range.start..end, fin && whole);

@@ -64,7 +64,8 @@ impl Connection {
         true
     }
 
-    /// State of the path that a path ID in a frame names; an error if the peer may not use it.
+    /// Returns the state of the path ID in a frame, or an error if the peer may not use that path
+    /// ID.
     fn path_state(&self, id: PathId) -> Result<PathState, Violation> {
         let state = self.multipath.as_ref().map_or(PathState::Forbidden, |paths| paths.state(id));
         match state {
@@ -73,7 +74,8 @@ impl Connection {
         }
     }
 
-    /// Does what a frame asks for a path of which something is kept.
+    /// Calls `act` for a frame about a path ID that may be used. Does nothing if the path was
+    /// removed.
     fn checked(
         &mut self,
         id: PathId,
@@ -121,7 +123,7 @@ impl Connection {
         Ok(())
     }
 
-    /// NEW_CONNECTION_ID or PATH_NEW_CONNECTION_ID came for a path that is not abandoned.
+    /// Processes a connection ID of the peer for a path that is not abandoned.
     pub(in crate::connection) fn take_new_id(
         &mut self,
         path: PathId,
@@ -132,7 +134,7 @@ impl Connection {
             id: new.connection_id(),
             token: new.reset_token(),
         };
-        // RFC 10069 s.3.2.1: no ID is given out twice, whatever its path.
+        // RFC 10069 s.3.2.1: a connection ID is never issued for two path IDs.
         if self.ids.is_of_another(id.id, path) {
             return Err(Violation::ConnectionIdReused);
         }
@@ -151,7 +153,8 @@ impl Connection {
         Ok(())
     }
 
-    /// It is for the application to say how many paths there may be; the limit rises by itself when paths go.
+    /// Processes a PATHS_BLOCKED frame. The application's setting limits the number of paths, so
+    /// the frame does not raise it. The limit on path IDs rises when paths are removed.
     fn on_paths_blocked(&mut self, max: PathId) -> Result<(), Violation> {
         let allowed = self.multipath.as_ref().is_some_and(|paths| max <= paths.local_max);
         allowed.then_some(()).ok_or(Violation::PathsBlockedLimit)

@@ -40,41 +40,42 @@ pub use scheduler::Scheduler;
 #[derive(Debug, Clone, Copy)]
 struct Abandon {
     code: TransportErrorCode,
-    /// PATH_ABANDON is to be sent.
+    /// Set if PATH_ABANDON must be sent.
     due: bool,
-    /// The peer has it.
+    /// True if the peer has acknowledged PATH_ABANDON.
     acked: bool,
-    /// Time at which the peer's PATH_ABANDON came; none: not yet.
+    /// Time at which the peer's PATH_ABANDON arrived. `None` if it has not.
     heard: Option<Timestamp>,
-    /// Time at which what is in flight on the path is given up; none: that has been done.
+    /// Time at which everything in flight on the path is declared lost. `None` after that was done.
     give_up: Option<Timestamp>,
-    /// Time for which the path is kept in mind after `heard`: three PTOs.
+    /// Period for which the path is kept after `heard`: three PTOs.
     patience: Duration,
 }
 
 impl Abandon {
-    /// Time at which nothing is kept of the path any more; none: the ends have not agreed on its end yet.
+    /// Returns the time at which all state of the path is removed, or `None` if the peer has not
+    /// abandoned it or not acknowledged our PATH_ABANDON.
     fn over(&self) -> Option<Timestamp> {
         self.heard.filter(|_| self.acked).map(|heard| heard + self.patience)
     }
 }
 
-/// A path ID that may be used, or was and is kept in mind.
+/// A path ID that may be used, or that is abandoned and not yet removed.
 #[derive(Debug, Clone, Copy)]
 struct Record {
     id: PathId,
-    /// A packet was sent or received with it.
+    /// True if a packet was sent or received with this path ID.
     used: bool,
-    /// The application knows that the path can be used.
+    /// True if the application was notified that the path is open.
     told: bool,
-    /// Status that we ask of the peer for the path, and its sequence number.
+    /// Status that we recommend to the peer for the path, and its sequence number.
     wish: Option<(PathStatus, u64)>,
-    /// The wish is to be sent.
+    /// Set if the status must be sent.
     wish_due: bool,
-    /// Status that the peer last asked for, with the sequence number of its frame.
+    /// Status that the peer last recommended, and its sequence number.
     peer_wish: Option<(PathStatus, u64)>,
     abandon: Option<Abandon>,
-    /// Cost of using the path, as the application says; 0: nothing.
+    /// Cost of using the path, set by the application. 0 means no cost.
     cost: u32,
 }
 
@@ -94,56 +95,59 @@ impl Record {
     }
 }
 
-/// State of a path ID, from its first use to its end.
+/// State of a path ID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PathState {
-    /// Nothing was sent with it yet.
+    /// No packet was sent or received with it.
     Unused,
     Used,
     /// One end has abandoned it.
     Abandoned,
-    /// Nothing is kept of it any more.
+    /// Its state was removed.
     Gone,
-    /// The peer may not use it.
+    /// It exceeds the limit that we have sent to the peer.
     Forbidden,
 }
 
-/// See the module. Path IDs beyond the limit that the peer was told have no record, so a peer can make us keep no more
-/// than [`MOST_PATH_IDS`] of them; the limit is raised when a record goes.
+/// State of multipath; see the module. Path IDs above the limit that we have sent have no record,
+/// so the peer can create at most [`MOST_PATH_IDS`] of them. The limit rises when a record is
+/// removed.
 #[derive(Debug)]
 pub(super) struct Multipath {
-    /// The largest path ID that the peer may use.
+    /// Largest path ID that the peer may use.
     local_max: PathId,
-    /// MAX_PATH_ID is to be sent.
+    /// Set if MAX_PATH_ID must be sent.
     max_due: bool,
-    /// The peer's initial_max_path_id, below which its limit never goes.
+    /// The peer's initial_max_path_id. A lower limit is an error.
     peer_first: PathId,
-    /// The largest path ID that we may use.
+    /// Largest path ID that we may use.
     peer_max: PathId,
-    /// Path IDs up to `local_max` that are not gone, in their order; at most [`MOST_PATH_IDS`].
+    /// Path IDs up to `local_max` that are not removed, in ascending order; at most
+    /// [`MOST_PATH_IDS`].
     list: Vec<Record>,
     /// Frame that reports to the peer what blocks this end, not sent yet: PATHS_BLOCKED, or
     /// PATH_CIDS_BLOCKED with a sequence number. `None` if there is nothing to report.
     blocked: Option<(PathId, Option<u64>)>,
-    /// Limit by which we were blocked when the peer was last told.
+    /// Content of the last such frame.
     told_blocked: Option<(PathId, Option<u64>)>,
     /// Address of the peer during the handshake.
     handshake_remote: SocketAddr,
-    /// The path that had the last packet with data, for [`Scheduler::RoundRobin`].
+    /// The path that carried the last packet with data, for [`Scheduler::RoundRobin`].
     last: Option<PathKey>,
-    /// Data that paths are to carry because others have carried it, for [`Scheduler::Redundant`].
+    /// Data that other paths have carried, for [`Scheduler::Redundant`].
     copies: Vec<copies::Copies>,
-    /// Choices of hooks that could not be followed.
+    /// Overruled choices of hooks.
     watch: choice::Watch,
 }
 
-/// Most paths of a connection with this configuration.
+/// Returns the maximum number of paths under this configuration.
 pub(super) fn most(max_paths: usize) -> usize {
     max_paths.min(MOST_PATH_IDS)
 }
 
 impl Multipath {
-    /// The peer may use path IDs below `most`, and we those up to `peer_max`, its initial_max_path_id.
+    /// Creates the state. The peer may use path IDs below `most`. We may use those up to
+    /// `peer_max`, its initial_max_path_id.
     fn new(most: usize, peer_max: PathId, handshake_remote: SocketAddr) -> Multipath {
         let count = u32::try_from(most.clamp(1, MOST_PATH_IDS)).unwrap_or(1);
         let mut list: Vec<Record> = (0..count).map(|id| Record::new(PathId::new(id))).collect();
@@ -183,31 +187,33 @@ impl Multipath {
         }
     }
 
-    /// True if a path ID may be used, and is not abandoned.
+    /// Returns true if a path ID may be used and is not abandoned.
     pub(super) fn is_alive(&self, id: PathId) -> bool {
         matches!(self.state(id), PathState::Unused | PathState::Used)
     }
 
-    /// A packet is sent or received with this path ID.
+    /// Records that a packet was sent or received with this path ID.
     fn on_used(&mut self, id: PathId) {
         if let Some(record) = self.record_mut(id) {
             record.used = true;
         }
     }
 
-    /// True if the application is to be told that a path can be used, which is so once.
+    /// Returns true if the application must be notified that a path is open. This happens once per
+    /// path.
     fn tells_opened(&mut self, id: PathId) -> bool {
         let record = self.record_mut(id).filter(|record| record.abandon.is_none());
         record.is_some_and(|record| !std::mem::replace(&mut record.told, true))
     }
 
-    /// The path IDs for which both ends may issue connection IDs.
+    /// Returns the path IDs for which both ends may issue connection IDs.
     fn issuable(&self) -> impl Iterator<Item = PathId> + '_ {
         let allowed = self.list.iter().filter(|record| record.id <= self.peer_max);
         allowed.filter(|record| record.abandon.is_none()).map(|record| record.id)
     }
 
-    /// MAX_PATH_ID came. False: it is not what the peer may say.
+    /// Processes a MAX_PATH_ID frame. Returns false if the limit is below the peer's
+    /// initial_max_path_id.
     fn on_max_path_id(&mut self, max: PathId) -> bool {
         if max > self.peer_max {
             self.peer_max = max;
@@ -215,7 +221,7 @@ impl Multipath {
         max >= self.peer_first
     }
 
-    /// Our wish for a path changes.
+    /// Sets the status that we recommend for a path.
     fn wish(&mut self, id: PathId, status: PathStatus) {
         if let Some(record) = self.record_mut(id) {
             let next = record.wish.map_or(0, |(_, sequence)| sequence + 1);
@@ -223,7 +229,8 @@ impl Multipath {
         }
     }
 
-    /// The peer's wish came. One that is not newer than another counts for nothing (RFC 10069 s.4.3).
+    /// Processes a status that the peer recommends. A frame that is not newer than the last one is
+    /// ignored (RFC 10069 s.4.3).
     fn on_peer_wish(&mut self, id: PathId, status: PathStatus, sequence: u64) {
         if let Some(record) = self.record_mut(id)
             && record.peer_wish.is_none_or(|(_, last)| sequence > last)
@@ -232,18 +239,19 @@ impl Multipath {
         }
     }
 
-    /// True if one of the ends wants the path used only where there is no other.
+    /// Returns true if one of the ends wants to use the path only as a backup.
     fn is_backup(&self, id: PathId) -> bool {
         let backup = |wish| matches!(wish, Some((PathStatus::Backup, _)));
         self.record(id).is_some_and(|record| backup(record.wish) || backup(record.peer_wish))
     }
 
-    /// Cost of using the path, as the application says; 0: nothing.
+    /// Returns the cost of using the path, set by the application. 0 means no cost.
     fn cost(&self, id: PathId) -> u32 {
         self.record(id).map_or(0, |record| record.cost)
     }
 
-    /// We are blocked by a limit or by missing connection IDs; told once.
+    /// Records that we are blocked by a limit, or by missing connection IDs. Each case is reported
+    /// to the peer once.
     fn on_blocked(&mut self, id: PathId, sequence: Option<u64>) {
         let blocked = Some((id, sequence));
         if self.told_blocked != blocked {
@@ -251,7 +259,7 @@ impl Multipath {
         }
     }
 
-    /// True if a frame of this extension waits.
+    /// Returns true if a frame of this extension waits.
     pub(super) fn has_news(&self) -> bool {
         let of =
             |record: &Record| record.wish_due || record.abandon.is_some_and(|abandon| abandon.due);
@@ -263,7 +271,7 @@ impl Multipath {
         self.copies.iter().any(|copies| !copies.is_empty())
     }
 
-    /// The peer has a frame of this extension.
+    /// Processes the acknowledgement of a frame of this extension.
     pub(super) fn on_acked(&mut self, frame: PathFrame) {
         if let PathFrame::Abandon(id) = frame
             && let Some(abandon) = self.record_mut(id).and_then(|record| record.abandon.as_mut())
@@ -273,7 +281,7 @@ impl Multipath {
         }
     }
 
-    /// A frame of this extension is lost: what is still true is said again.
+    /// Processes the loss of a frame of this extension. It is sent again if it is still relevant.
     pub(super) fn on_lost(&mut self, frame: PathFrame) {
         match frame {
             PathFrame::Abandon(id) => {
@@ -300,13 +308,13 @@ impl Multipath {
         record.abandon.map(|abandon| (abandon.give_up, abandon.patience))
     }
 
-    /// Time at which [`super::Connection`] has something to do about an abandoned path.
+    /// Returns the time of the next action for an abandoned path.
     pub(super) fn timer(&self) -> Option<Timestamp> {
         let ends = self.list.iter().filter_map(|record| record.abandon);
         ends.flat_map(|abandon| [abandon.give_up, abandon.over()]).flatten().min()
     }
 
-    /// Nothing is kept of a path ID any more, and the peer may use another in its place, if there is one.
+    /// Removes a path ID. If possible, permits the peer to use another one instead.
     fn remove(&mut self, id: PathId) {
         self.list.retain(|record| record.id != id);
         if let Some(next) = self.local_max.next() {
@@ -315,7 +323,7 @@ impl Multipath {
         }
     }
 
-    /// Paths that are not abandoned.
+    /// Returns the path IDs in use that are not abandoned.
     fn open_ids(&self) -> impl Iterator<Item = PathId> + '_ {
         let open = self.list.iter().filter(|record| record.used && record.abandon.is_none());
         open.map(|record| record.id)
@@ -372,8 +380,8 @@ mod tests {
     fn multipath_cids_are_issued_within_both_limits() {
         let mut paths = new(4, 1);
         assert_eq!(paths.issuable().collect::<Vec<_>>(), [id(0), id(1)]);
-        assert!(!paths.on_max_path_id(id(0)), "below its transport parameter");
-        assert!(paths.on_max_path_id(id(9)) && paths.on_max_path_id(id(2)), "late, and no error");
+        assert!(!paths.on_max_path_id(id(0)), "below the peer's transport parameter");
+        assert!(paths.on_max_path_id(id(9)) && paths.on_max_path_id(id(2)), "reordered, valid");
         assert_eq!(paths.issuable().count(), 4);
         abandon(&mut paths, 2);
         assert_eq!(paths.issuable().collect::<Vec<_>>(), [id(0), id(1), id(3)]);
@@ -392,7 +400,7 @@ mod tests {
         paths.wish(id(1), PathStatus::Available);
         paths.record_mut(id(1)).unwrap().wish_due = false;
         paths.on_lost(PathFrame::Status(id(1), 0));
-        assert!(!paths.has_news(), "there is a newer one");
+        assert!(!paths.has_news(), "a newer frame is in flight");
         paths.on_lost(PathFrame::Status(id(1), 1));
         assert!(paths.has_news());
     }
@@ -402,13 +410,13 @@ mod tests {
         let mut paths = new(2, 1);
         abandon(&mut paths, 1);
         assert!(paths.has_news());
-        assert_eq!(paths.timer(), Some(at(100)), "what is in flight is given up");
+        assert_eq!(paths.timer(), Some(at(100)), "packets in flight are declared lost");
         paths.record_mut(id(1)).unwrap().abandon.as_mut().unwrap().give_up = None;
         assert_eq!(paths.timer(), None);
         paths.on_acked(PathFrame::Abandon(id(1)));
-        assert!(!paths.has_news() && paths.timer().is_none(), "the peer has not said so yet");
+        assert!(!paths.has_news() && paths.timer().is_none(), "the peer has not abandoned it");
         paths.on_lost(PathFrame::Abandon(id(1)));
-        assert!(!paths.has_news(), "another copy came");
+        assert!(!paths.has_news(), "another copy was acknowledged");
         paths.record_mut(id(1)).unwrap().abandon.as_mut().unwrap().heard = Some(at(50));
         assert_eq!(paths.timer(), Some(at(350)));
         assert!(!paths.tells_opened(id(1)));

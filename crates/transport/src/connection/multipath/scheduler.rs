@@ -17,14 +17,15 @@ use super::super::space::{MOST_PATH_IDS, PathId};
 /// [`TransportConfig::scheduler`]: crate::TransportConfig::scheduler
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scheduler {
-    /// The path with the lowest round-trip time of those that have room.
+    /// Uses the path with the lowest round-trip time among those that have room.
     #[default]
     LowestRtt,
-    /// The paths that have room in turn, a packet each.
+    /// Uses all paths that have room in turn, one packet on each.
     RoundRobin,
-    /// All stream data on every path that has room, each at its own pace: what one loses or delays comes on another.
+    /// Sends all stream data on every path that has room, at each path's own pace. Data that is
+    /// lost or late on one path arrives on another.
     Redundant,
-    /// All on the path with the lowest path ID; the others stand by.
+    /// Uses only the path with the lowest path ID. The others are in standby.
     Backup,
 }
 
@@ -34,27 +35,27 @@ pub(super) struct Candidate {
     pub key: PathKey,
     pub id: PathId,
     pub rtt: Duration,
-    /// Nothing was heard of what was sent last.
+    /// True if the last packets on the path were not acknowledged.
     pub suspect: bool,
-    /// One of the ends wants it only where there is no other.
+    /// True if one of the ends wants to use the path only as a backup.
     pub backup: bool,
 }
 
 impl Candidate {
-    /// The lower, the better: data goes to the lowest there is, and to no other.
+    /// Returns the tier of the path. Only paths of the lowest tier present carry data.
     fn tier(&self) -> u8 {
         2 * u8::from(self.suspect) + u8::from(self.backup)
     }
 }
 
-/// Paths in the order in which they are asked for room.
+/// Paths in the order in which they are checked for room.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Order {
     keys: [Option<PathKey>; MOST_PATH_IDS],
 }
 
 impl Order {
-    /// Adds a path behind the others, unless it is among them.
+    /// Appends a path, unless it is already present.
     pub(super) fn add(&mut self, key: PathKey) {
         if !self.contains(key)
             && let Some(place) = self.keys.iter_mut().find(|place| place.is_none())
@@ -76,16 +77,16 @@ impl Order {
     }
 }
 
-/// Place of a candidate in the order: the lowest comes first. No two have the same.
+/// Rank of a candidate in the order. The lowest comes first, and no two candidates have the same.
 pub(super) type Rank = (u8, bool, Duration, PathId);
 
 impl Scheduler {
-    /// `last` had the last packet.
+    /// Returns the rank of a candidate. `last` is the path that carried the last packet.
     fn rank(self, one: &Candidate, last: Option<PathKey>) -> Rank {
         let tier = one.tier();
         match self {
             Scheduler::LowestRtt | Scheduler::Redundant => (tier, false, one.rtt, one.id),
-            // Those after the last in turn come first.
+            // Paths after the last one in turn come first.
             Scheduler::RoundRobin => {
                 let before = last.is_some_and(|last| one.key <= last);
                 (tier, before, Duration::from_secs(one.key.0.into()), one.id)
@@ -116,7 +117,8 @@ impl Scheduler {
         next
     }
 
-    /// Orders the best of the candidates, of which there are at most [`MOST_PATH_IDS`]; `last` had the last packet.
+    /// Returns the order of the candidates in the lowest tier. There are at most [`MOST_PATH_IDS`]
+    /// candidates. `last` is the path that carried the last packet.
     pub(super) fn order(
         self,
         candidates: impl Iterator<Item = Candidate> + Clone,
@@ -175,7 +177,7 @@ mod tests {
         let paths = [path(0, 30), path(1, 10), path(4, 20)];
         assert_eq!(order(Scheduler::RoundRobin, &paths, None), [0, 1, 4]);
         assert_eq!(order(Scheduler::RoundRobin, &paths, Some(0)), [1, 4, 0]);
-        assert_eq!(order(Scheduler::RoundRobin, &paths, Some(2)), [4, 0, 1], "one that is gone");
+        assert_eq!(order(Scheduler::RoundRobin, &paths, Some(2)), [4, 0, 1], "the last is gone");
         assert_eq!(order(Scheduler::RoundRobin, &paths, Some(4)), [0, 1, 4]);
     }
 

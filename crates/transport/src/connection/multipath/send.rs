@@ -12,7 +12,7 @@ use super::scheduler::{Candidate, Order, Scheduler};
 use crate::Timestamp;
 
 impl Connection {
-    /// The next datagram of a connection that may have several paths.
+    /// Returns the next datagram of a connection with multipath.
     pub(in crate::connection) fn next_of_paths(
         &mut self,
         hooks: impl Presence,
@@ -29,7 +29,8 @@ impl Connection {
         if let Some(transmit) = self.datagram_with_data(hooks, now, buffer, &mut order) {
             return Some(transmit);
         }
-        // Probes, acknowledgements and challenges of the others, whoever may carry data.
+        // Probes, acknowledgements and challenges that belong to other paths. They do not depend on
+        // which path may carry data.
         let mut tried = None;
         loop {
             let untried = |key| tried.is_none_or(|tried| key > tried) && !order.contains(key);
@@ -44,13 +45,12 @@ impl Connection {
         }
     }
 
-    /// Returns the path on which stream data is sent the short way (`send_plain.rs`), with its
-    /// space and the size of a datagram. It is used by a connection that has several paths, or may
-    /// have them.
+    /// Returns the path on which the fast path (`send_plain.rs`) sends stream data, with its space
+    /// and the size of a datagram. It is used by a connection with multipath.
     ///
-    /// Paths are checked for room in the same order as on the long way. As on the long way, each
-    /// path without room records that. If a path must first send something that belongs to it, the
-    /// long way sends it.
+    /// Paths are checked for room in the same order as on the slow path. As there, each path
+    /// without room records that. If a path must first send something that belongs to it, the slow
+    /// path sends it.
     pub(in crate::connection) fn plain_room_of_paths(
         &mut self,
         now: Timestamp,
@@ -71,7 +71,8 @@ impl Connection {
         None
     }
 
-    /// The space of a chosen path and the size of a datagram, if stream data may go on it the short way.
+    /// Returns the space of a chosen path and the size of a datagram, if the fast path may send
+    /// stream data there.
     pub(in crate::connection) fn plain_room_on(
         &mut self,
         now: Timestamp,
@@ -92,7 +93,7 @@ impl Connection {
         self.config.scheduler != Scheduler::Redundant
     }
 
-    /// Asks a path for room, if neither probes nor acknowledgements are due on it.
+    /// Checks a path for room, if neither probes nor acknowledgements are due on it.
     #[inline(always)]
     fn ask_plain_room(&mut self, now: Timestamp, place: TxPlace) -> Room {
         if !self.pending_on(place).is_empty() {
@@ -101,7 +102,7 @@ impl Connection {
         plain_room(&mut self.paths[place.path], now)
     }
 
-    /// True if no two datagrams in a row go on the same path while another has room.
+    /// Returns true if consecutive datagrams must use different paths that have room.
     pub(in crate::connection) fn takes_turns(&self) -> bool {
         self.config.scheduler == Scheduler::RoundRobin && self.paths.iter().nth(1).is_some()
     }
@@ -112,7 +113,8 @@ impl Connection {
         self.spaces.any_data(goes)
     }
 
-    /// The paths that may carry data, in the order in which they are asked for room if no hook has another wish.
+    /// Returns the paths that may carry data, in the order in which they are checked for room
+    /// without hooks.
     pub(super) fn schedule(&self) -> Order {
         let last = self.multipath.as_ref().and_then(|paths| paths.last);
         self.config.scheduler.order(self.candidates(), last)
@@ -131,23 +133,24 @@ impl Connection {
         })
     }
 
-    /// True if a path may carry data.
+    /// Returns true if a path may carry data.
     pub(super) fn is_candidate(&self, path: &Path) -> bool {
         path.is_validated() && self.may_carry(path)
     }
 
-    /// True if packets can go on a path: it is the one that its path ID uses, is not abandoned, has credit and a
-    /// connection ID of the peer's.
+    /// Returns true if packets can be sent on a path. It must be current and not abandoned, and
+    /// have anti-amplification credit and a connection ID of the peer.
     pub(super) fn may_carry(&self, path: &Path) -> bool {
         path.is_current() && path.may_send() && self.may_use(path)
     }
 
-    /// True if there is a connection ID of the peer's for a path.
+    /// Returns true if the peer has issued a connection ID for the path.
     fn may_use(&self, path: &Path) -> bool {
         self.ids.remote_of(path.id()).is_some_and(|ids| ids.has_any())
     }
 
-    /// The path on which what is not bound to one goes: the best there is. None: nothing can be sent anywhere.
+    /// Returns the path for content that any path may carry: the best path. Returns `None` if no
+    /// path can send.
     pub(in crate::connection) fn best_path(&self) -> Option<PathKey> {
         let any = || self.paths.iter().find(|path| self.may_carry(path)).map(Path::key);
         self.schedule().first().or_else(any)
@@ -166,15 +169,16 @@ impl Connection {
         };
         match own {
             Some(path) if !path.is_suspect() => Some(path.key()),
-            // Where none is known to work, packets come at least on this one.
+            // If no path is known to work, acknowledgements use the path on which the packets
+            // arrive.
             own => better().or(own.map(Path::key)),
         }
     }
 
-    /// Called after a probe timeout on a path, or when the peer is heard on another path again.
-    /// After the second consecutive timeout, a path is assumed not to work. All data in flight
-    /// there is then sent on other paths as soon as one of them works (RFC 10069 s.5.6). If the
-    /// data arrives on the first path after all, the peer gets it twice.
+    /// Called after a probe timeout on a path, or when another path works again. After the second
+    /// consecutive timeout, a path is assumed not to work. All data in flight there is then sent on
+    /// other paths as soon as one of them works (RFC 10069 s.5.6). If the data arrives on the first
+    /// path after all, the peer gets it twice.
     pub(in crate::connection) fn move_data(&mut self) {
         if !self.candidates().any(|one| !one.suspect) {
             return;

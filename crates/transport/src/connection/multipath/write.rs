@@ -1,4 +1,4 @@
-//! Frames by which paths are agreed on, and acknowledgements of other paths.
+//! Writes the frames of multipath, including connection IDs of other paths.
 
 use equic_wire::Writer;
 use equic_wire::frame::{
@@ -12,13 +12,14 @@ use super::super::write::varint;
 use super::PathStatus;
 
 impl Connection {
-    /// True if frames of RFC 10069 can be sent: both ends have declared that they speak it, and the handshake is
-    /// complete.
+    /// Returns true if frames of RFC 10069 can be sent: both ends support multipath, and the
+    /// handshake is complete.
     pub(in crate::connection) fn speaks_multipath(&self) -> bool {
         self.multipath.is_some() && self.handshake.is_complete()
     }
 
-    /// PATH_ABANDON, PATH_STATUS_AVAILABLE and _BACKUP, MAX_PATH_ID, PATHS_BLOCKED, PATH_CIDS_BLOCKED.
+    /// Writes PATH_ABANDON, PATH_STATUS_AVAILABLE, PATH_STATUS_BACKUP, MAX_PATH_ID, PATHS_BLOCKED
+    /// and PATH_CIDS_BLOCKED frames that wait.
     pub(in crate::connection) fn write_path_frames(
         &mut self,
         id: SpaceId,
@@ -34,7 +35,7 @@ impl Connection {
         }
     }
 
-    /// The next frame that waits, the most urgent first.
+    /// Returns the most urgent frame that waits.
     fn next_path_frame(&self) -> Option<(PathFrame, Frame<'static>)> {
         let paths = self.multipath.as_ref()?;
         let ends = paths.list.iter().filter_map(|record| Some((record.id, record.abandon?)));
@@ -89,7 +90,8 @@ impl Connection {
         }
     }
 
-    /// Tells of our connection IDs for other paths than path 0, and gives back the peer's.
+    /// Writes PATH_NEW_CONNECTION_ID and PATH_RETIRE_CONNECTION_ID frames for paths other than path
+    /// 0.
     pub(in crate::connection) fn write_path_ids(
         &mut self,
         id: SpaceId,
@@ -118,7 +120,7 @@ impl Connection {
         }
     }
 
-    /// Returns true if all of them had room.
+    /// Writes the new connection IDs of a path. Returns true if all of them had room.
     fn write_new_ids(
         &mut self,
         path_id: PathId,
@@ -143,14 +145,14 @@ impl Connection {
         true
     }
 
-    /// A frame that told of one of our connection IDs is lost.
+    /// Processes the loss of a frame that announced one of our connection IDs.
     pub(in crate::connection) fn on_new_id_lost(&mut self, path: PathId, sequence: u64) {
         if let Some(local) = self.ids.local_of_mut(path) {
             local.on_lost(sequence);
         }
     }
 
-    /// A frame that gave back one of the peer's connection IDs is lost.
+    /// Processes the loss of a frame that retired one of the peer's connection IDs.
     pub(in crate::connection) fn on_retirement_lost(&mut self, path: PathId, sequence: u64) {
         if let Some(remote) = self.ids.remote_of_mut(path) {
             remote.on_lost(sequence);

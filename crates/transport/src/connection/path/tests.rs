@@ -46,7 +46,7 @@ fn path_bytes_in_flight_until_acknowledged_or_lost() {
     assert_eq!(path.in_flight(), 3000);
     path.on_packet_acked(&packet(1200, true, false));
     path.on_packet_acked(&packet(50, false, false));
-    assert_eq!(path.in_flight(), 1800, "what only acknowledges never was");
+    assert_eq!(path.in_flight(), 1800, "packets with only ACK frames do not count");
     path.on_packet_lost(at(1), &packet(800, true, true));
     path.on_packet_lost(at(1), &packet(1000, true, false));
     assert_eq!(path.in_flight(), 0);
@@ -63,7 +63,7 @@ fn path_delivery_rate_is_measured() {
     let sample = path.sample_rate(at(10), std::iter::once((at(0), 1000, mark)));
     assert!(sample.is_some());
     assert_eq!(path.delivery_rate(), 100_000);
-    // Nothing new tells nothing, and the last sample stands.
+    // Without new packets there is no sample, and the last one remains.
     assert!(path.sample_rate(at(20), std::iter::empty()).is_none());
     assert_eq!(path.delivery_rate(), 100_000);
 }
@@ -86,10 +86,10 @@ fn path_hold_of_a_hook_is_limited_in_time() {
     assert_eq!(path.hold_back(at(5)), latest);
     assert_eq!((path.hold_back(at(100)), path.hold_timer()), (latest, Some(latest)));
     path.on_hold_timer(at(100));
-    assert_eq!(path.hold_timer(), Some(latest), "its time has not come");
+    assert_eq!(path.hold_timer(), Some(latest), "the permitted time is not used up");
     path.on_hold_timer(latest);
     assert_eq!((path.hold_back(latest), path.hold_timer()), (latest, None));
-    // A datagram leaves: the next may be held back as long.
+    // After a sent datagram, the next one may be held back for the full time again.
     path.on_datagram_sent(1200);
     assert_eq!(path.hold_back(at(5000)), at(5000) + PATIENCE);
 }
@@ -126,7 +126,7 @@ fn anti_amplification_credit_below_one_datagram_sends_nothing() {
         path.answer([1; 8]);
         assert!(path.may_probe());
         path.on_datagram_sent(received * 3);
-        assert!(!path.may_probe(), "its credit is spent");
+        assert!(!path.may_probe(), "the credit is used up");
     }
 }
 
@@ -139,9 +139,9 @@ fn path_validation_asks_until_the_answer() {
     assert!(path.is_asking() && path.may_probe());
     assert_eq!(path.challenge(), Some([1; 8]));
     path.on_challenge_sent(at(0), 100 * MS, true);
-    assert!(!path.may_probe(), "the challenge is under way");
+    assert!(!path.may_probe(), "the challenge was sent");
     assert_eq!(path.challenge_timer(), Some(at(100)));
-    assert!(!path.on_challenge_timer(at(100), rng) && path.may_probe(), "it goes again");
+    assert!(!path.on_challenge_timer(at(100), rng) && path.may_probe(), "it is sent again");
     path.on_challenge_sent(at(100), 100 * MS, true);
     assert!(path.on_path_response([2; 8]).is_none() && !path.is_validated());
     assert_eq!(path.on_path_response([1; 8]), Some(Answer::Path));
@@ -157,9 +157,9 @@ fn path_validation_is_given_up_without_an_answer() {
     path.on_challenge_sent(at(0), 400 * MS, true);
     assert_eq!(path.challenge_timer(), Some(at(300)));
     assert!(!path.on_challenge_timer(at(299), rng));
-    assert!(path.on_challenge_timer(at(300), rng), "it is given up");
+    assert!(path.on_challenge_timer(at(300), rng), "the validation fails");
     assert!(!path.is_asking() && !path.is_validated());
-    assert_eq!(path.on_path_response([1; 8]), None, "nothing is asked any more");
+    assert_eq!(path.on_path_response([1; 8]), None, "no challenge is pending");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn mtu_probe_counts_when_it_arrives_and_the_peers_limit_at_once() {
     let mut path = path();
     let before = path.mtu();
     path.weigh_mtu(11_999, false);
-    assert_eq!(path.next_mtu_probe(at(0)), None, "too little waits for it to be of use");
+    assert_eq!(path.next_mtu_probe(at(0)), None, "too little data waits");
     path.weigh_mtu(12_000, false);
     path.weigh_mtu(0, false);
     let probe = path.next_mtu_probe(at(0)).unwrap();
@@ -190,7 +190,7 @@ fn mtu_probe_counts_when_it_arrives_and_the_peers_limit_at_once() {
     path.on_peer_limit(1300);
     assert_eq!(path.mtu(), 1300);
     path.on_peer_limit(65_527);
-    assert_eq!(path.mtu(), 1300, "it is not raised");
+    assert_eq!(path.mtu(), 1300, "the size does not rise");
 }
 
 #[test]
@@ -208,12 +208,12 @@ fn cwnd_full_of_nested_hook_frames_is_not_used() {
     path.on_packet_sent(at(10), 700, true);
     path.on_packet_sent(at(10), 600, false);
     path.on_window_full(at(11));
-    assert!(path.is_app_limited(at(10)), "most of it is theirs");
+    assert!(path.is_app_limited(at(10)), "most bytes belong to nested hooks");
     let mut lost = packet(700, true, false);
     lost.content.nested = true;
     path.on_packet_lost(at(12), &lost);
     path.on_window_full(at(13));
-    assert!(!path.is_app_limited(at(13)), "what is lost fills no window");
+    assert!(!path.is_app_limited(at(13)), "lost packets do not fill the window");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Validation of a path's address (RFC 9000 s.8): whether the peer is there, the challenges sent to find out, and the
-//! limit on what may be sent before. The rest of a connection asks the [`Path`] whose it is.
+//! Validation of a path's address (RFC 9000 s.8): challenges, responses, and the anti-amplification
+//! limit. The rest of the connection uses it through [`Path`].
 
 use std::time::Duration;
 
@@ -8,34 +8,36 @@ use rand::RngCore;
 use super::Path;
 use crate::Timestamp;
 
-/// Most bytes to send to an address not yet validated, as a multiple of those received from it (RFC 9000 s.8.1).
+/// Anti-amplification limit: how many times the received bytes may be sent to an address before it
+/// is validated (RFC 9000 s.8.1).
 const AMPLIFICATION: u64 = 3;
 
-/// A PATH_CHALLENGE is sent again after pauses that double so many times at most.
+/// Maximum number of times that the pause between two PATH_CHALLENGE frames is doubled.
 const MAX_DOUBLINGS: u32 = 6;
 
 /// Largest number of a path's challenges that the peer can still answer: the last ones sent. The
-/// pauses between challenges double, so validation is given up before more are sent.
+/// pauses between challenges double, so validation fails before more are sent.
 const MAX_ASKED: usize = 8;
 
-/// Largest number of answers that a path owes at a time. The peer can get no more of them from one
+/// Maximum number of answers that wait on a path. The peer can get no more of them from one
 /// datagram, even if it sends more challenges in it. All of them fit into a datagram of 1,200
 /// bytes. A packet of challenges therefore causes one datagram, and needs no memory beyond these
 /// answers.
 const MAX_RESPONSES: usize = 64;
 
-/// A question whether the peer is there (RFC 9000 s.8.2).
+/// A pending path validation (RFC 9000 s.8.2).
 #[derive(Debug)]
 struct Challenge {
-    /// Data of the next frame: each has its own, so that an answer tells which one arrived (RFC 9000 s.8.2.1).
+    /// Data of the next frame. Each frame has different data, so that the response shows which one
+    /// arrived (RFC 9000 s.8.2.1).
     data: [u8; 8],
-    /// Data of frames that were sent, and whether their datagrams had 1,200 bytes.
+    /// Data of the frames sent, and whether their datagrams had 1,200 bytes.
     asked: Vec<([u8; 8], bool)>,
-    /// Time at which the challenge is given up.
+    /// Time at which the validation fails.
     until: Timestamp,
-    /// True if it is to be sent now.
+    /// True if the challenge must be sent now.
     due: bool,
-    /// Time at which to send the challenge again; none: not again.
+    /// Time at which to send the challenge again. `None` before it is sent.
     again: Option<Timestamp>,
     /// Number of times that the challenge was sent.
     sent: u32,
@@ -49,34 +51,36 @@ pub(in crate::connection) enum Answer {
     Address,
     /// The path carries 1,200 bytes to the peer, whose address was validated before.
     Size,
-    /// Both at once.
+    /// Both: the peer is at the address, and the path carries 1,200 bytes.
     Path,
 }
 
-/// Source from which a path's address is known; it decides what may be sent there before the peer has answered.
+/// Source of a path's address. It determines what may be sent before validation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::connection) enum AddressOrigin {
-    /// The peer is there: it has proved so, by a token, or it is the server that a client connects to.
+    /// The peer has proved its address with a token, or it is the server to which a client
+    /// connects.
     Known,
-    /// Packets came from there: somebody else may have named the address, to have it flooded.
+    /// Packets came from the address. An attacker may have spoofed it to flood a victim.
     Claimed,
-    /// We chose it: as much may be sent as the window lets go, although the peer has not answered yet.
+    /// We chose the address. Only the congestion window limits what is sent before validation.
     Chosen,
 }
 
-/// Validation of one path, in both directions. Nothing else of the path is known here, and nobody but the path knows
-/// of it.
+/// Validation of one path, in both directions.
 #[derive(Debug)]
 pub(super) struct Validation {
-    /// The peer has answered from there.
+    /// True if the address is validated.
     validated: bool,
-    /// It did so to a challenge in less than 1,200 bytes: whether the path carries as many is not known.
+    /// True if only a challenge of less than 1,200 bytes was answered. It is then unknown whether
+    /// the path carries 1,200 bytes.
     small: bool,
-    /// Somebody else may have named the address, to have it flooded; not so those that we chose.
+    /// True if the anti-amplification limit applies. It does not for addresses that we chose.
     limited: bool,
-    /// Kept apart, as it is seldom needed.
+    /// Boxed, because it is rarely needed.
     challenge: Option<Box<Challenge>>,
-    /// Data of each PATH_CHALLENGE to be echoed (RFC 9000 s.8.2.2), from the oldest on; at most [`MAX_RESPONSES`].
+    /// Data of the PATH_CHALLENGE frames to answer (RFC 9000 s.8.2.2), oldest first; at most
+    /// [`MAX_RESPONSES`].
     responses: Vec<[u8; 8]>,
     received: u64,
     sent: u64,
@@ -102,7 +106,7 @@ impl Validation {
         self.validated
     }
 
-    /// The peer has proved to be there by something else than a PATH_RESPONSE.
+    /// Validates the address by a proof other than a PATH_RESPONSE.
     fn on_proof(&mut self) {
         self.validated = true;
     }
@@ -115,16 +119,17 @@ impl Validation {
         self.sent += bytes as u64;
     }
 
-    /// Bytes that may be sent before the address is validated; none: no limit.
+    /// Returns how many bytes may be sent before the address is validated, or `None` if there is no
+    /// limit.
     pub(super) fn credit(&self) -> Option<u64> {
         (self.limited && !self.validated)
             .then(|| (self.received * AMPLIFICATION).saturating_sub(self.sent))
     }
 
-    /// Asks whether the peer is there, or asks anew with other data. It is given up after `patience`, counted from
-    /// the first time.
+    /// Starts a validation, or continues one with new data. It fails `patience` after its first
+    /// start.
     fn ask(&mut self, now: Timestamp, data: [u8; 8], patience: Duration) {
-        // Answers to what was asked before may be under way: they prove the same.
+        // Responses to earlier challenges may be in flight. They prove the same.
         let (until, asked) = match self.challenge.take() {
             Some(old) => (old.until, old.asked),
             None => (now + patience, Vec::new()),
@@ -133,23 +138,23 @@ impl Validation {
         self.challenge = Some(Box::new(challenge));
     }
 
-    /// Nothing is asked or answered any more.
+    /// Stops the validation and drops pending responses.
     pub(super) fn stop(&mut self) {
         (self.challenge, self.responses) = (None, Vec::new());
     }
 
-    /// True if an answer is awaited, or a challenge is to be sent.
+    /// Returns true if a validation is pending.
     fn is_asking(&self) -> bool {
         self.challenge.is_some()
     }
 
-    /// Data of the PATH_CHALLENGE that is to be sent now.
+    /// Returns the data of the PATH_CHALLENGE that must be sent now.
     fn challenge(&self) -> Option<[u8; 8]> {
         self.challenge.as_ref().filter(|asked| asked.due).map(|asked| asked.data)
     }
 
-    /// The PATH_CHALLENGE was sent; `whole`: in a datagram of 1,200 bytes. The next one goes after `pause`, then
-    /// after twice as long, and so on.
+    /// Records that the PATH_CHALLENGE was sent. `whole` is true if its datagram had 1,200 bytes.
+    /// The next one is sent after `pause`, and the pause then doubles each time.
     fn on_challenge_sent(&mut self, now: Timestamp, pause: Duration, whole: bool) {
         if let Some(challenge) = &mut self.challenge {
             challenge.again = Some(now + pause * (1 << challenge.sent.min(MAX_DOUBLINGS)));
@@ -162,15 +167,16 @@ impl Validation {
         }
     }
 
-    /// PATH_RESPONSE came. Returns what it proves, or `None` if it is no answer to what was asked here. After
-    /// [`Answer::Address`] the path is still asked about if a challenge of 1,200 bytes was sent, too.
+    /// Processes a PATH_RESPONSE. Returns what it proves, or `None` if it answers no challenge of
+    /// this path. After [`Answer::Address`], the validation continues if a challenge of 1,200 bytes
+    /// was sent as well.
     fn on_response(&mut self, data: [u8; 8]) -> Option<Answer> {
         let challenge = self.challenge.as_mut()?;
         let at = challenge.asked.iter().position(|(asked, _)| *asked == data)?;
         let (_, whole) = challenge.asked.remove(at);
         let before = std::mem::replace(&mut self.validated, true);
-        // Once the address is validated nothing limits the size: if a challenge is still smaller, another one
-        // would be, too.
+        // Once the address is validated, nothing limits the size. A challenge that is still smaller
+        // could not be sent in a larger datagram.
         if whole || before {
             self.challenge = None;
             let second = std::mem::take(&mut self.small);
@@ -183,13 +189,15 @@ impl Validation {
         Some(Answer::Address)
     }
 
-    /// Time at which a PATH_CHALLENGE is to be sent again or given up; none: none is pending.
+    /// Returns the time at which a PATH_CHALLENGE must be repeated or the validation fails, or
+    /// `None` if none is pending.
     fn timer(&self) -> Option<Timestamp> {
         let asked = self.challenge.as_ref()?;
         Some(asked.again.filter(|_| !asked.due).map_or(asked.until, |at| at.min(asked.until)))
     }
 
-    /// A moment of [`Validation::timer`] may have come; returns whether the question is given up now.
+    /// Performs what [`Validation::timer`] announced, if it is due. Returns true if the validation
+    /// fails now.
     fn on_timer(&mut self, now: Timestamp, rng: &mut dyn RngCore) -> bool {
         let Some(asked) = &mut self.challenge else { return false };
         if asked.until <= now {
@@ -204,69 +212,70 @@ impl Validation {
         false
     }
 
-    /// PATH_CHALLENGE came, and is to be answered. Of more than [`MAX_RESPONSES`] the first ones are.
+    /// Queues the response to a PATH_CHALLENGE. Beyond [`MAX_RESPONSES`], challenges are ignored.
     fn answer(&mut self, data: [u8; 8]) {
         if self.responses.len() < MAX_RESPONSES && !self.responses.contains(&data) {
             self.responses.push(data);
         }
     }
 
-    /// True if a PATH_CHALLENGE is yet to be answered.
+    /// Returns true if a PATH_RESPONSE waits.
     fn owes_responses(&self) -> bool {
         !self.responses.is_empty()
     }
 
-    /// Takes the data of all PATH_RESPONSE frames that are to be sent now.
+    /// Returns the data of all PATH_RESPONSE frames to send now, and clears the list.
     fn take_responses(&mut self) -> Vec<[u8; 8]> {
         std::mem::take(&mut self.responses)
     }
 
-    /// True if a PATH_CHALLENGE or PATH_RESPONSE waits.
+    /// Returns true if a PATH_CHALLENGE or PATH_RESPONSE waits.
     pub(super) fn has_frames(&self) -> bool {
         self.owes_responses() || self.challenge().is_some()
     }
 }
 
-/// Questions and news of the rest of a connection about the validation of a path.
+/// Interface of the validation for the rest of the connection.
 impl Path {
-    /// True if the peer has proved to be at the path's address.
+    /// Returns true if the peer's address is validated.
     pub(in crate::connection) fn is_validated(&self) -> bool {
         self.validation.is_validated()
     }
 
-    /// The peer has proved to be there by something else than a PATH_RESPONSE.
+    /// Validates the address by a proof other than a PATH_RESPONSE.
     pub(in crate::connection) fn on_proof(&mut self) {
         self.validation.on_proof();
     }
 
-    /// So many bytes came from the path's address: three times as many may be sent there (RFC 9000 s.8.1).
+    /// Records received bytes. Three times as many may be sent before validation (RFC 9000 s.8.1).
     pub(super) fn on_credit(&mut self, bytes: usize) {
         self.validation.on_received(bytes);
     }
 
-    /// Bytes that may be sent before the address is validated; none: no limit.
+    /// Returns how many bytes may be sent before the address is validated, or `None` if there is no
+    /// limit.
     pub(in crate::connection) fn credit(&self) -> Option<u64> {
         self.validation.credit()
     }
 
-    /// Asks whether the peer is there, or asks anew with other data. It is given up after `patience`, counted from
-    /// the first time.
+    /// Starts a validation, or continues one with new data. It fails `patience` after its first
+    /// start.
     pub(in crate::connection) fn ask(&mut self, now: Timestamp, data: [u8; 8], patience: Duration) {
         self.validation.ask(now, data, patience);
     }
 
-    /// True if an answer is awaited, or a challenge is to be sent.
+    /// Returns true if a validation is pending.
     pub(in crate::connection) fn is_asking(&self) -> bool {
         self.validation.is_asking()
     }
 
-    /// Data of the PATH_CHALLENGE that is to be sent now.
+    /// Returns the data of the PATH_CHALLENGE that must be sent now.
     pub(in crate::connection) fn challenge(&self) -> Option<[u8; 8]> {
         self.validation.challenge()
     }
 
-    /// The PATH_CHALLENGE was sent; `whole`: in a datagram of 1,200 bytes. The next one goes after `pause`, then after
-    /// twice as long, and so on.
+    /// Records that the PATH_CHALLENGE was sent. `whole` is true if its datagram had 1,200 bytes.
+    /// The next one is sent after `pause`, and the pause then doubles each time.
     pub(in crate::connection) fn on_challenge_sent(
         &mut self,
         now: Timestamp,
@@ -276,19 +285,21 @@ impl Path {
         self.validation.on_challenge_sent(now, pause, whole);
     }
 
-    /// PATH_RESPONSE came. Returns what it proves, or `None` if it is no answer to what was asked here. After
-    /// [`Answer::Address`] the path is still asked about if a challenge of 1,200 bytes was sent, too.
+    /// Processes a PATH_RESPONSE. Returns what it proves, or `None` if it answers no challenge of
+    /// this path. After [`Answer::Address`], the validation continues if a challenge of 1,200 bytes
+    /// was sent as well.
     pub(in crate::connection) fn on_path_response(&mut self, data: [u8; 8]) -> Option<Answer> {
         self.validation.on_response(data)
     }
 
-    /// Time at which a PATH_CHALLENGE is to be sent again or given up; none: none is pending.
+    /// Returns the time at which a PATH_CHALLENGE must be repeated or the validation fails, or
+    /// `None` if none is pending.
     pub(in crate::connection) fn challenge_timer(&self) -> Option<Timestamp> {
         self.validation.timer()
     }
 
-    /// A moment of [`Path::challenge_timer`] may have come; returns true if the question is given up now. Otherwise
-    /// the next challenge may be due, with other data.
+    /// Performs what [`Path::challenge_timer`] announced, if it is due. Returns true if the
+    /// validation fails now. Otherwise the next challenge may be due, with new data.
     pub(in crate::connection) fn on_challenge_timer(
         &mut self,
         now: Timestamp,
@@ -297,18 +308,18 @@ impl Path {
         self.validation.on_timer(now, rng)
     }
 
-    /// PATH_CHALLENGE came, and is to be answered, unless too many are.
+    /// Queues the response to a PATH_CHALLENGE, unless too many wait.
     pub(in crate::connection) fn answer(&mut self, data: [u8; 8]) {
         self.validation.answer(data);
     }
 
-    /// True if a PATH_CHALLENGE is yet to be answered.
+    /// Returns true if a PATH_RESPONSE waits.
     pub(in crate::connection) fn owes_responses(&self) -> bool {
         self.validation.owes_responses()
     }
 
-    /// Takes the data of all PATH_RESPONSE frames that are to be sent now. What does not fit is to be given back by
-    /// [`Path::answer`].
+    /// Returns the data of all PATH_RESPONSE frames to send now, and clears the list. The caller
+    /// must return those that do not fit with [`Path::answer`].
     pub(in crate::connection) fn take_responses(&mut self) -> Vec<[u8; 8]> {
         self.validation.take_responses()
     }
@@ -340,7 +351,7 @@ mod tests {
         path.on_sent(1300);
         assert_eq!(path.credit(), Some(2300));
         path.on_sent(2301);
-        assert_eq!(path.credit(), Some(0), "never less than nothing");
+        assert_eq!(path.credit(), Some(0), "the credit is never negative");
         path.on_proof();
         assert_eq!((path.credit(), path.is_validated()), (None, true));
         assert_eq!(Validation::new(AddressOrigin::Known).credit(), None);
@@ -363,9 +374,9 @@ mod tests {
             assert!(!path.on_timer(at(now), &mut rng) && path.has_frames());
         }
         path.on_challenge_sent(at(now), PAUSE, true);
-        assert_eq!(path.timer(), Some(at(3000)), "1600 ms more are too long");
+        assert_eq!(path.timer(), Some(at(3000)), "a pause of 1600 ms would exceed the time");
         assert!(path.on_timer(at(3000), &mut rng) && !path.is_asking() && path.timer().is_none());
-        assert!(!path.on_timer(at(3000), &mut rng), "it is given up once");
+        assert!(!path.on_timer(at(3000), &mut rng), "the validation fails only once");
     }
 
     #[test]
@@ -375,7 +386,7 @@ mod tests {
         path.on_challenge_sent(at(0), PAUSE, true);
         path.ask(at(2900), [2; 8], PATIENCE);
         assert_eq!((path.challenge(), path.timer()), (Some([2; 8]), Some(at(3000))));
-        assert_eq!(path.on_response([1; 8]), Some(Answer::Path), "its answer was under way");
+        assert_eq!(path.on_response([1; 8]), Some(Answer::Path), "the response was in flight");
     }
 
     #[test]
@@ -383,12 +394,12 @@ mod tests {
         let mut path = Validation::new(AddressOrigin::Claimed);
         assert_eq!(path.on_response([0; 8]), None);
         path.ask(at(0), [1; 8], PATIENCE);
-        assert_eq!(path.on_response([1; 8]), None, "who knows it before it is sent has guessed");
+        assert_eq!(path.on_response([1; 8]), None, "a response before the challenge is a guess");
         path.on_challenge_sent(at(0), PAUSE, true);
         assert!(path.on_response([2; 8]).is_none() && !path.is_validated());
         assert_eq!(path.on_response([1; 8]), Some(Answer::Path));
         assert!(path.is_validated() && !path.is_asking());
-        assert_eq!(path.on_response([1; 8]), None, "once");
+        assert_eq!(path.on_response([1; 8]), None, "a response counts once");
     }
 
     #[test]
@@ -406,7 +417,7 @@ mod tests {
         for (at, data) in sent.iter().enumerate() {
             assert!(!sent[..at].contains(data), "{sent:?}");
         }
-        assert_eq!(path.on_response(sent[1]), Some(Answer::Path), "it took its time");
+        assert_eq!(path.on_response(sent[1]), Some(Answer::Path), "a late response counts");
     }
 
     #[test]
@@ -420,10 +431,10 @@ mod tests {
             assert!(!path.on_timer(at(now), &mut rng));
         }
         assert_eq!(path.challenge.as_ref().unwrap().asked.len(), MAX_ASKED);
-        assert_eq!(path.on_response([1; 8]), None, "forgotten");
+        assert_eq!(path.on_response([1; 8]), None, "the challenge was dropped");
     }
 
-    /// RFC 9000 s.8.2.1.
+    /// RFC 9000 s.8.2.1: the second challenge tests the size.
     #[test]
     fn path_validation_by_a_small_datagram_needs_a_second_one() {
         let mut path = Validation::new(AddressOrigin::Claimed);
@@ -435,7 +446,7 @@ mod tests {
         path.on_challenge_sent(at(10), PAUSE, true);
         assert_eq!(path.on_response([2; 8]), Some(Answer::Size));
         assert!(!path.is_asking());
-        // Asked again later, it is as any other.
+        // A later validation works like any other.
         path.ask(at(10), [3; 8], PATIENCE);
         path.on_challenge_sent(at(10), PAUSE, true);
         assert_eq!(path.on_response([3; 8]), Some(Answer::Path));
@@ -450,7 +461,7 @@ mod tests {
         let second = path.challenge().unwrap();
         path.on_challenge_sent(at(100), PAUSE, true);
         assert_eq!(path.on_response([1; 8]), Some(Answer::Address));
-        assert!(path.is_asking(), "no third one is needed");
+        assert!(path.is_asking(), "no third challenge is needed");
         assert_eq!(path.on_response(second), Some(Answer::Size));
         assert!(!path.is_asking());
     }
