@@ -26,10 +26,6 @@ fn check(cases: &[Case<'_>]) {
 #[test]
 fn usage_that_is_wrong_is_explained() {
     let run = |rest: &[&'static str]| [&["gateway", "run", "-i", "lo"], rest].concat();
-    let explain = |rest: &[&'static str]| {
-        [&["gateway", "explain", "--config", EXAMPLE, "--src", "192.0.2.9"], rest].concat()
-    };
-    let capture = |rest: &[&'static str]| [&["gateway", "capture", "--write", "x"], rest].concat();
     check(&[
         (&["frobnicate"], USAGE, "unrecognized subcommand 'frobnicate'"),
         (&["gateway", "statsu"], USAGE, "'status'"),
@@ -50,6 +46,17 @@ fn usage_that_is_wrong_is_explained() {
         (&run(&["-p", "443", "--name", "a b"]), USAGE, "not a valid name"),
         (&run(&["--config", EXAMPLE, "--max-connections", "5"]), USAGE, "cannot be used with"),
         (&run(&["--config", EXAMPLE, "-p", "443"]), USAGE, "cannot be used with"),
+    ]);
+}
+
+#[test]
+fn usage_of_further_commands_that_is_wrong_is_explained() {
+    let run = |rest: &[&'static str]| [&["gateway", "run", "-i", "lo"], rest].concat();
+    let explain = |rest: &[&'static str]| {
+        [&["gateway", "explain", "--config", EXAMPLE, "--src", "192.0.2.9"], rest].concat()
+    };
+    let capture = |rest: &[&'static str]| [&["gateway", "capture", "--write", "x"], rest].concat();
+    check(&[
         (&["gateway", "sources", "--by", "name"], USAGE, "connections"),
         (&["gateway", "deny"], USAGE, "<PREFIX>"),
         (&["gateway", "deny", "192.0.2"], USAGE, "192.0.2.0/24"),

@@ -203,7 +203,7 @@ fn pto_probe_is_sent_with_a_full_window() {
     for victim in [Side::Client, Side::Server] {
         let mut case = Case::new(side(victim) | CONNECTED);
         let id = case.victim.open(Direction::Unidirectional).unwrap();
-        case.victim.write(id, &[7; 60_000]).unwrap();
+        case.victim.streams().write(id, &[7; 60_000]).unwrap();
         let before = case.victim.stats();
         // The application writes, and the pacer needs some time to release the data.
         case.application(0);

@@ -342,7 +342,9 @@ mod tests {
         let all = findings(&all);
         assert!(all.iter().all(|one| one.judgement == "held on some paths"));
         assert!(
-            all[0].sentence().contains("35.0 ms with the probe, 35.0 to 60.0 ms without"),
+            all[0]
+                .sentence()
+                .contains("35.0 ms with the probe, and after 35.0 to 60.0 ms without it"),
             "{}",
             all[0].ours
         );
