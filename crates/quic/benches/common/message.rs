@@ -1,4 +1,4 @@
-//! Memory of messages as sendmmsg(2), recvmmsg(2) and io_uring want it.
+//! Memory of messages for sendmmsg(2), recvmmsg(2) and io_uring.
 
 use std::io;
 use std::net::UdpSocket;
@@ -9,12 +9,13 @@ use nix::libc;
 
 use crate::DATAGRAM;
 
-/// The largest message that comes with GRO.
+/// Maximum size of a message with GRO, in bytes.
 pub(crate) const MESSAGE: usize = 65_536;
-/// Words of a control message's buffer.
+/// Size of the buffer for control messages, in 64-bit words.
 const CONTROL: usize = 12;
 
-/// linux/errqueue.h: an entry about memory that was sent from, and that it was copied after all.
+/// Constants of linux/errqueue.h: the origin of an entry about zero-copy sending, and the code that
+/// reports that the kernel copied the memory.
 const ORIGIN_ZEROCOPY: u8 = 5;
 const CODE_COPIED: u8 = 1;
 
@@ -26,14 +27,14 @@ pub(crate) fn set_to<T>(
     value: &T,
 ) -> io::Result<()> {
     let length = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the pointer is to a value of the length that is given with it.
+    // SAFETY: the pointer refers to a value of the given length.
     let result = unsafe {
         libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const *value).cast(), length)
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Sets an option of a socket that is a number.
+/// Sets an option of a socket to a number.
 pub(crate) fn set(
     socket: &UdpSocket,
     level: libc::c_int,
@@ -43,20 +44,20 @@ pub(crate) fn set(
     set_to(socket, level, option, &value)
 }
 
-/// Messages of one part each.
+/// Messages, each with one buffer.
 pub(crate) struct Messages {
     /// Memory that the pointers in `parts` point to.
     bytes: Vec<u8>,
     size: usize,
-    /// What the pointers in `headers` are to, as is `control`.
+    /// The pointers in `headers` refer to these parts, and to `control`.
     _parts: Vec<libc::iovec>,
     control: Vec<[u64; CONTROL]>,
-    /// Bytes of `control` that are in use when something is sent.
+    /// Number of bytes of each `control` that are in use for sending.
     used: usize,
     headers: Vec<libc::mmsghdr>,
 }
 
-// SAFETY: the pointers are to memory that the value owns, which moves with it from thread to thread.
+// SAFETY: the pointers refer to memory that the value owns, which moves with it between threads.
 unsafe impl Send for Messages {}
 
 impl Messages {
@@ -71,7 +72,8 @@ impl Messages {
             .iter_mut()
             .zip(&mut control)
             .map(|(part, control)| {
-                // SAFETY: a message header of zeros is one: no name, no parts, no control messages.
+                // SAFETY: a header of zeros is valid. It has no name, no parts and no control
+                // messages.
                 let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
                 header.msg_hdr.msg_iov = part;
                 header.msg_hdr.msg_iovlen = 1;
@@ -85,7 +87,7 @@ impl Messages {
         Messages { bytes, size, _parts: parts, control, used: 0, headers }
     }
 
-    /// So many messages of so many datagrams each (GSO).
+    /// Creates messages for sending. Each has `segments` datagrams (GSO).
     pub(crate) fn to_send(messages: usize, segments: usize) -> Messages {
         let mut all = Messages::new(messages, segments * DATAGRAM, 0);
         if segments > 1 {
@@ -94,13 +96,17 @@ impl Messages {
         all
     }
 
-    /// Room for so many messages, each of one datagram or of as many as come together (GRO).
+    /// Creates `count` messages for receiving. Each has room for one datagram, or with `gro` for
+    /// all datagrams that GRO combines.
     pub(crate) fn to_receive(count: usize, gro: bool) -> Messages {
         let size = if gro { MESSAGE } else { DATAGRAM };
         Messages::new(count, size, CONTROL * size_of::<u64>())
     }
 
     /// Adds a control message to each message.
+    ///
+    /// # Panics
+    /// Panics if there is no room for it.
     pub(crate) fn push<T: Copy>(&mut self, level: libc::c_int, kind: libc::c_int, value: T) {
         // SAFETY: the macros only compute lengths.
         let (space, length) = unsafe {
@@ -110,8 +116,8 @@ impl Messages {
         assert!(self.used + space <= CONTROL * size_of::<u64>(), "no room for a control message");
         for (header, control) in self.headers.iter_mut().zip(&mut self.control) {
             let words = control.as_mut_ptr().cast::<u8>();
-            // SAFETY: `used` is a multiple of a word, at which a control message may begin, and there is room for
-            // this one behind it.
+            // SAFETY: `used` is a multiple of a word, so a control message may begin there. The
+            // assertion has checked that there is room for this one.
             unsafe {
                 let control = words.add(self.used).cast::<libc::cmsghdr>();
                 (*control).cmsg_level = level;
@@ -125,12 +131,12 @@ impl Messages {
         self.used += space;
     }
 
-    /// Another value for the control message that was added last.
+    /// Replaces the value of the control message that was added last. The type must be the same.
     pub(crate) fn replace<T: Copy>(&mut self, value: T) {
         // SAFETY: the macro only computes a length.
         let space = unsafe { libc::CMSG_SPACE(size_of::<T>() as u32) } as usize;
         for control in &mut self.control {
-            // SAFETY: the last message begins there, and holds a value of this size.
+            // SAFETY: the last control message begins there, and has a value of this size.
             unsafe {
                 let begin = control.as_mut_ptr().cast::<u8>().add(self.used - space);
                 libc::CMSG_DATA(begin.cast()).cast::<T>().write_unaligned(value);
@@ -142,7 +148,7 @@ impl Messages {
         &raw const self.headers[index].msg_hdr
     }
 
-    /// Writes all bytes anew, as sealing packets does.
+    /// Overwrites all bytes, as sealing packets does.
     pub(crate) fn write(&mut self) -> bool {
         let next = self.bytes[0].wrapping_add(1);
         self.bytes.fill(next);
@@ -153,57 +159,60 @@ impl Messages {
         &mut self.bytes
     }
 
-    /// Sends all messages by one call: how many datagrams.
+    /// Sends all messages with one call. Returns the number of datagrams.
     pub(crate) fn send(&mut self, socket: &UdpSocket, flags: libc::c_int) -> io::Result<usize> {
         let (socket, headers) = (socket.as_raw_fd(), self.headers.as_mut_ptr());
         let datagrams = self.size / DATAGRAM;
         if self.headers.len() == 1 {
-            // SAFETY: the header points to memory of `self` that lives as long as it and is as long as it says.
+            // SAFETY: the header points to memory of `self`, which lives as long as `self` and has
+            // the given length.
             let sent = unsafe { libc::sendmsg(socket, &raw const (*headers).msg_hdr, flags) };
             return if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(datagrams) };
         }
-        // SAFETY: as above, for all headers.
+        // SAFETY: the same holds for all headers.
         let sent = unsafe { libc::sendmmsg(socket, headers, self.headers.len() as u32, flags) };
         usize::try_from(sent)
             .map(|messages| messages * datagrams)
             .map_err(|_| io::Error::last_os_error())
     }
 
-    /// Receives by one call: how many datagrams.
+    /// Receives messages with one call. Returns the number of datagrams.
     pub(crate) fn receive(&mut self, socket: &UdpSocket) -> io::Result<usize> {
         let flags = libc::MSG_DONTWAIT;
         for header in &mut self.headers {
-            // The kernel has written there how much it used.
+            // The kernel has replaced the length with the number of bytes that it used.
             header.msg_hdr.msg_controllen = (CONTROL * size_of::<u64>()) as _;
         }
         let (socket, headers) = (socket.as_raw_fd(), self.headers.as_mut_ptr());
         if self.headers.len() == 1 {
-            // SAFETY: as for `send`; nobody else has references to the memory while it is written.
+            // SAFETY: the same holds as for `send`. There are no references to the memory while the
+            // kernel writes it.
             let length = unsafe { libc::recvmsg(socket, &raw mut (*headers).msg_hdr, flags) };
             return usize::try_from(length)
                 .map(|length| length.div_ceil(DATAGRAM))
                 .map_err(|_| io::Error::last_os_error());
         }
         let count = self.headers.len() as u32;
-        // SAFETY: as above, for all headers.
+        // SAFETY: the same holds for all headers.
         let received = unsafe { libc::recvmmsg(socket, headers, count, flags, null_mut()) };
         let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
         let datagrams = |header: &libc::mmsghdr| (header.msg_len as usize).div_ceil(DATAGRAM);
         Ok(self.headers[..received].iter().map(datagrams).sum())
     }
 
-    /// What each message has been filled with by the last call that received several.
+    /// Returns the contents of each message after the last call that received several messages.
     pub(crate) fn received(&mut self) -> impl Iterator<Item = &mut [u8]> {
         let messages = self.bytes.chunks_exact_mut(self.size).zip(&self.headers);
         messages.map(|(bytes, header)| &mut bytes[..header.msg_len as usize])
     }
 
-    /// Reads the next entry of the error queue that says that memory was sent from: how many messages, and whether
-    /// the kernel copied them after all. None: the queue is empty.
+    /// Reads the next entry about zero-copy sending from the error queue. Returns the number of
+    /// messages, and whether the kernel copied them after all. Returns `None` if the queue is
+    /// empty.
     pub(crate) fn completion(&mut self, socket: &UdpSocket) -> io::Result<Option<(usize, bool)>> {
         let header = &raw mut self.headers[0].msg_hdr;
         let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-        // SAFETY: the header points to memory of `self`, which is as long as it says.
+        // SAFETY: the header points to memory of `self`, which has the given length.
         let read = unsafe {
             (*header).msg_controllen = (CONTROL * size_of::<u64>()) as _;
             libc::recvmsg(socket.as_raw_fd(), header, flags)
@@ -213,7 +222,7 @@ impl Messages {
             let none = error.kind() == io::ErrorKind::WouldBlock;
             return if none { Ok(None) } else { Err(error) };
         }
-        // SAFETY: the kernel has written a control message there, or set the length to 0.
+        // SAFETY: the kernel has written a control message there, or has set the length to 0.
         let error = unsafe {
             let control = libc::CMSG_FIRSTHDR(header);
             if control.is_null() {

@@ -1,6 +1,7 @@
-//! The least that two ends take which are on CPUs of their own: packets are filled, sealed and sent by one thread,
-//! received, opened and read by another, with no protocol around that. What is written on one CPU and read on the other
-//! goes from cache to cache, which rows of one thread do not show.
+//! Measures the least cost of two ends on different CPUs. One thread fills, seals and sends
+//! packets. Another thread receives, opens and reads them. There is no protocol around that. Data
+//! that one CPU writes and the other reads moves from cache to cache, which rows with one thread do
+//! not show.
 
 use std::hint::{black_box, spin_loop};
 use std::io;
@@ -20,18 +21,18 @@ use crate::kernel::{GSO, Place};
 use crate::message::{Messages, set};
 use crate::{DATAGRAM, PAYLOAD, Row, thread_time};
 
-/// Batches of a measurement.
+/// Number of batches in a measurement.
 const BATCHES: usize = 100;
-/// Datagrams that may be on their way: a megabyte, which the receive buffer has room for.
+/// Maximum number of datagrams in flight: about 1 MB, which fits into the receive buffer.
 const AHEAD: usize = 16 * GSO;
-/// Messages of a call that receives.
+/// Maximum number of messages per receive call.
 const RECEIVE: usize = 8;
-/// Bytes that an application gives or takes at a time, which are used again and again.
+/// Size in bytes of the buffer of an application, which is used repeatedly.
 const APPLICATION: usize = GSO * PAYLOAD;
 /// Time after which datagrams count as lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// One row, or none where there is one CPU alone.
+/// Returns one row, or no row if the process may use only one CPU.
 pub(crate) fn rows(place: &Place) -> io::Result<Vec<Row>> {
     let allowed = sched_getaffinity(Pid::from_raw(0))?;
     let mut cpus = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false));
@@ -49,16 +50,16 @@ pub(crate) fn rows(place: &Place) -> io::Result<Vec<Row>> {
     }])
 }
 
-/// How far the two are.
+/// Progress of the sender and the receiver.
 #[derive(Default)]
 struct Progress {
     /// Datagrams received.
     received: AtomicUsize,
-    /// True once the receiver has given up.
+    /// True if the receiver has failed.
     failed: AtomicBool,
 }
 
-/// CPU time of the sender and of the receiver, in nanoseconds, without that of waiting.
+/// Returns the CPU time of the sender and of the receiver in nanoseconds, without waiting.
 fn both([sender, receiver]: [&UdpSocket; 2], cpus: [usize; 2]) -> io::Result<[u64; 2]> {
     let progress = Progress::default();
     thread::scope(|scope| {
@@ -75,7 +76,7 @@ fn both([sender, receiver]: [&UdpSocket; 2], cpus: [usize; 2]) -> io::Result<[u6
     })
 }
 
-/// Keeps this thread on one CPU.
+/// Binds this thread to one CPU.
 fn pin(cpu: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)?;
@@ -105,7 +106,7 @@ fn send(socket: &UdpSocket, progress: &Progress) -> io::Result<u64> {
     Ok(taken)
 }
 
-/// Makes a packet: header, data, protection.
+/// Builds a packet: header, data, protection.
 fn fill(keys: &Keys, number: usize, packet: &mut [u8], data: &[u8]) -> io::Result<()> {
     packet[..HEADER].fill(0x41);
     packet[NUMBER..HEADER].copy_from_slice(&(number as u16).to_be_bytes());
@@ -115,7 +116,7 @@ fn fill(keys: &Keys, number: usize, packet: &mut [u8], data: &[u8]) -> io::Resul
     keys.local.header.encrypt_in_place(sample, first, number).map_err(wrong)
 }
 
-/// First byte, packet number and sample of a packet with a short header.
+/// Returns the first byte, the packet number and the sample of a short-header packet.
 fn header(packet: &mut [u8]) -> (&mut u8, &mut [u8], &[u8]) {
     let (head, rest) = packet.split_at_mut(SAMPLE);
     let (first, rest_of_head) = head.split_at_mut(1);
@@ -152,7 +153,8 @@ fn receive(socket: &UdpSocket, progress: &Progress) -> io::Result<u64> {
     Ok(taken)
 }
 
-/// Takes protection off a packet and copies its data to where an application wants it.
+/// Removes the protection of a packet, and copies its data to `data`, a part of the application's
+/// buffer.
 fn open(keys: &Keys, number: usize, packet: &mut [u8], data: &mut [u8]) -> io::Result<()> {
     let (first, truncated, sample) = header(packet);
     keys.remote.header.decrypt_in_place(sample, first, truncated).map_err(wrong)?;

@@ -1,5 +1,5 @@
-//! A packet opened where it is, and its data copied to where a stream is read from, beside the same in one pass: what that saves
-//! (`equic_transport::crypto::PacketKey`).
+//! Compares two ways to open a packet: in place, with a copy of its data to the buffer of a stream,
+//! or both in one pass (`equic_transport::crypto::PacketKey`).
 
 use std::hint::black_box;
 use std::io;
@@ -8,7 +8,7 @@ use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
 use crate::{DATAGRAM, Row, thread_time};
 
-/// Datagrams of a measurement: as many as four messages with GRO have, each in memory of its own.
+/// Datagrams of a measurement: as many as in four GRO messages. Each has separate memory.
 const BATCH: usize = 4 * 44;
 /// A short header: one byte, a connection ID of 13, a packet number of 2.
 const HEADER: usize = 16;
@@ -16,7 +16,8 @@ const TAG: usize = 16;
 /// The header of a STREAM frame.
 const FRAME: usize = 10;
 const DATA: usize = DATAGRAM - HEADER - TAG - FRAME;
-/// Bytes that received data goes round in: as many as a connection keeps pages for.
+/// Size of the buffer in which received data wraps around: as many bytes as a connection keeps
+/// pages for.
 const PAGES: usize = 256 * 1024;
 
 fn nonce(number: usize) -> Nonce {
@@ -29,7 +30,7 @@ fn wrong(_: aws_lc_rs::error::Unspecified) -> io::Error {
     io::Error::other("a packet was not sealed or opened")
 }
 
-/// A row that opens packets after they were sealed, which does not count.
+/// Returns a row for opening packets. The time of sealing them does not count.
 fn row(
     name: &'static str,
     open: fn(&LessSafeKey, &mut [u8], usize, &mut [u8]) -> bool,
@@ -70,7 +71,7 @@ fn in_place(key: &LessSafeKey, datagram: &mut [u8], number: usize, page: &mut [u
 fn elsewhere(key: &LessSafeKey, datagram: &mut [u8], number: usize, page: &mut [u8]) -> bool {
     let (header, rest) = datagram.split_at_mut(HEADER);
     let (payload, tag) = rest.split_at_mut(FRAME + DATA);
-    // The frame's header comes to lie on data that may not have been read.
+    // The header of the frame overwrites data that may not have been read, so it is restored.
     let mut kept = [0; FRAME];
     kept.copy_from_slice(&page[..FRAME]);
     let aad = Aad::from(&*header);

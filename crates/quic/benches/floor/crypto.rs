@@ -1,4 +1,4 @@
-//! What protecting a packet takes: AEAD, header protection, and one copy of what is in it.
+//! Measures the cost of protecting a packet: AEAD, header protection, and one copy of its content.
 
 use std::hint::black_box;
 use std::io;
@@ -9,9 +9,9 @@ use rustls::{CipherSuite, Error, Side};
 
 use crate::{DATAGRAM, PAYLOAD, Row, thread_time};
 
-/// Datagrams of a measurement: as many as a GSO batch has, in memory of their own as there.
+/// Datagrams of a pass: as many as in a GSO batch. Each has separate memory.
 const BATCH: usize = 44;
-/// Passes over them.
+/// Number of passes over the datagrams in a measurement.
 const PASSES: usize = 8;
 /// A short header: first byte, connection ID of 13 bytes, packet number of 2.
 pub(crate) const HEADER: usize = 16;
@@ -19,17 +19,17 @@ const TAG: usize = 16;
 /// Offset of the packet number, and of the sample for header protection (RFC 9001 s.5.4.2).
 pub(crate) const NUMBER: usize = 14;
 pub(crate) const SAMPLE: usize = NUMBER + 4;
-/// Bytes of a datagram that is not whole blocks of AES.
+/// Size of a datagram that is not a whole number of AES blocks.
 const UNEVEN: usize = 1452;
 
 pub(crate) fn wrong(error: Error) -> io::Error {
     io::Error::other(error)
 }
 
-/// Keys of a library and a suite.
+/// Creates the keys of a library and a cipher suite for one side.
 type Make<'a> = &'a dyn Fn(Side) -> io::Result<Keys>;
 
-/// Keys of packets with AES-128-GCM, as the transport has them.
+/// Returns the transport's packet keys for AES-128-GCM.
 pub(crate) fn keys(side: Side) -> io::Result<Keys> {
     keys_of(&equic_quic::aws_lc_provider(), CipherSuite::TLS13_AES_128_GCM_SHA256, side)
 }
@@ -38,7 +38,7 @@ fn keys_of(provider: &CryptoProvider, suite: CipherSuite, side: Side) -> io::Res
     let suite = provider.cipher_suites.iter().find(|known| known.suite() == suite);
     let suite = suite.and_then(|suite| suite.tls13()).and_then(|suite| suite.quic_suite());
     let suite = suite.ok_or_else(|| io::Error::other("the suite does not do QUIC"))?;
-    // Whatever the secret: the time is the same.
+    // The time does not depend on the secret.
     Ok(suite.keys(&[7; 8], side, Version::V1))
 }
 
@@ -46,7 +46,7 @@ fn packets(size: usize) -> Vec<Vec<u8>> {
     (0..BATCH).map(|index| vec![index as u8; size]).collect()
 }
 
-/// Nanoseconds for each datagram of a pass over all of them.
+/// Runs all passes, and returns the nanoseconds per datagram.
 fn time(mut pass: impl FnMut(u64) -> io::Result<()>) -> io::Result<Vec<f64>> {
     let start = thread_time()?;
     for round in 0..PASSES {
@@ -64,7 +64,7 @@ fn seal(keys: &Keys, packets: &mut [Vec<u8>], first: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Seals a datagram's packet in place, header protection apart.
+/// Seals the packet of a datagram in place, without header protection.
 pub(crate) fn seal_one(keys: &Keys, packet: &mut [u8], number: u64) -> io::Result<()> {
     let (header, rest) = packet.split_at_mut(HEADER);
     let (payload, tag) = rest.split_at_mut(rest.len() - TAG);
@@ -73,7 +73,7 @@ pub(crate) fn seal_one(keys: &Keys, packet: &mut [u8], number: u64) -> io::Resul
     Ok(())
 }
 
-/// Sealing and opening datagrams of so many bytes.
+/// Returns rows for sealing and opening datagrams of `size` bytes.
 fn aead(make: Make<'_>, size: usize, name: &'static str) -> io::Result<[Row; 2]> {
     let (client, server, again) = (make(Side::Client)?, make(Side::Server)?, make(Side::Client)?);
     let (mut sealed, mut plain) = (packets(size), packets(size));
@@ -86,7 +86,7 @@ fn aead(make: Make<'_>, size: usize, name: &'static str) -> io::Result<[Row; 2]>
         name,
         columns: &["open"],
         measure: Box::new(move || {
-            // What was opened has to be sealed again, which does not count.
+            // Opened packets must be sealed again. The time of sealing does not count.
             let mut taken = 0;
             for round in 0..PASSES {
                 let first = (round * BATCH) as u64;
@@ -126,7 +126,7 @@ fn header_protection(make: Make<'_>, name: &'static str) -> io::Result<Row> {
     })
 }
 
-/// True if AES-GCM of the transport's keys is BoringSSL's in this build.
+/// True if this build uses BoringSSL for AES-GCM in the transport's keys.
 const BORINGSSL: bool = cfg!(all(feature = "boringssl", target_arch = "x86_64"));
 const AES: &str = if BORINGSSL { "AES-128-GCM, BoringSSL" } else { "AES-128-GCM, AWS-LC" };
 const AES_UNEVEN: &str = if BORINGSSL {

@@ -1,5 +1,5 @@
-//! What the kernel takes to send and receive datagrams, in one thread: a batch is sent, then received. On one machine
-//! the way to the receiver is in the time of sending.
+//! Measures the cost of sending and receiving datagrams in the kernel. One thread sends a batch,
+//! then receives it. On one machine, the time of sending includes the delivery to the receiver.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +13,7 @@ use nix::sched::{CloneFlags, setns};
 use crate::message::{Messages, set};
 use crate::{Row, thread_time};
 
-/// Datagrams of a GSO batch: what fits into an IP packet.
+/// Datagrams of a GSO batch, whose size is limited to that of an IP packet.
 pub(crate) const GSO: usize = 44;
 /// Datagrams of a measurement.
 const DATAGRAMS: usize = 4 * GSO;
@@ -34,14 +34,14 @@ impl Place {
         if self.namespaces.is_some() { "veth" } else { "loopback" }
     }
 
-    /// Two sockets that send to each other.
+    /// Returns two sockets that are connected to each other.
     pub(crate) fn sockets(&self) -> io::Result<[UdpSocket; 2]> {
         let bound = |index: usize| {
             let Some(namespaces) = &self.namespaces else {
                 return UdpSocket::bind((Ipv4Addr::LOCALHOST, 0));
             };
             let address = SocketAddr::from(([10, 251, 0, [1, 2][index]], 0));
-            // A socket stays in the namespace of the thread that makes it.
+            // A socket stays in the namespace of the thread that creates it.
             let make = || {
                 setns(File::open(&namespaces[index])?, CloneFlags::CLONE_NEWNET)?;
                 UdpSocket::bind(address)
@@ -72,17 +72,17 @@ impl Place {
     }
 }
 
-/// How datagrams are handed to the kernel and taken from it.
+/// How datagrams are passed to the kernel and received from it.
 #[derive(Clone, Copy)]
 struct Way {
     name: &'static str,
-    /// Datagrams of a message (GSO).
+    /// Datagrams per message (GSO).
     segments: usize,
-    /// Messages of a call (sendmmsg).
+    /// Messages per send call (sendmmsg).
     messages: usize,
-    /// True if datagrams are received as they were sent: several in a message (GRO).
+    /// True if a received message can contain several datagrams (GRO).
     gro: bool,
-    /// Messages that a call may bring (recvmmsg).
+    /// Maximum number of messages per receive call (recvmmsg).
     receive: usize,
     /// True if the kernel sends from the program's memory (MSG_ZEROCOPY).
     zerocopy: bool,
@@ -134,7 +134,8 @@ pub(crate) fn rows(place: &Place) -> io::Result<Vec<Row>> {
     WAYS.into_iter().map(row).collect()
 }
 
-/// Sends all datagrams of a measurement and receives them: CPU time of both, in nanoseconds.
+/// Sends all datagrams of a measurement and receives them. Returns the CPU time of sending and of
+/// receiving, in nanoseconds.
 fn exchange(
     sender: &UdpSocket,
     receiver: &UdpSocket,
@@ -164,7 +165,7 @@ fn exchange(
             Err(error)
                 if error.kind() == io::ErrorKind::WouldBlock && begun.elapsed() < PATIENCE =>
             {
-                // A soft interrupt is on its way.
+                // A soft interrupt has not delivered the datagrams yet.
                 std::thread::yield_now();
             }
             Err(error) => return Err(error),
@@ -175,7 +176,7 @@ fn exchange(
         while notices.completion(sender)?.is_some() {}
         sending += thread_time()? - start;
     }
-    // The last batch of ten is a few datagrams longer than what was asked for.
+    // With batches of ten, more than `DATAGRAMS` datagrams are sent.
     let scale = |time: u64| time * DATAGRAMS as u64 / sent as u64;
     Ok([scale(sending), scale(receiving)])
 }

@@ -17,7 +17,7 @@
 //!   `copied.rs`: decryption followed by a copy, or both in one pass;
 //! * `kernel.rs`: sending and receiving, with the offloads and calls that Linux has; `wake.rs`:
 //!   waking a thread;
-//! * `apart.rs`: all of it, with a CPU for each end;
+//! * `apart.rs`: the whole transfer, with one CPU for each end;
 //! * `options.rs`: the program's arguments (tested by `tests/quic/floor.rs`).
 
 mod apart;
@@ -36,26 +36,29 @@ use std::mem::MaybeUninit;
 use nix::libc;
 use options::Options;
 
-/// Bytes of a datagram: of the 1,452 that the benchmark's implementations may send (docs/bench-contract.md) as many as are whole blocks of AES.
+/// Bytes of a datagram: the 1,452 bytes that the benchmark's implementations may send
+/// (docs/bench-contract.md), rounded down to whole AES blocks.
 pub(crate) const DATAGRAM: usize = 1440;
-/// Bytes of stream data in it, with a short header, a STREAM frame's header and a tag around them.
+/// Bytes of stream data in a datagram. A short header, the header of a STREAM frame, and a tag take
+/// the rest.
 pub(crate) const PAYLOAD: usize = 1400;
 
-/// CPU time of this thread so far, in nanoseconds.
+/// Returns the CPU time of this thread so far, in nanoseconds.
 pub(crate) fn thread_time() -> io::Result<u64> {
     let mut time = MaybeUninit::<libc::timespec>::uninit();
-    // SAFETY: the pointer is to memory for a timespec, which the call fills in.
+    // SAFETY: the pointer refers to memory for a timespec, which the call fills in.
     let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, time.as_mut_ptr()) };
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call has succeeded, so that it is filled in.
+    // SAFETY: the call has succeeded, and has therefore filled in the memory.
     let time = unsafe { time.assume_init() };
     Ok(u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
         + u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Something measured: a name, and a way to take one figure of each of its columns, in nanoseconds a datagram.
+/// A row of the output: its name, and a function that measures one figure for each column, in
+/// nanoseconds per datagram.
 pub(crate) struct Row {
     pub name: &'static str,
     pub columns: &'static [&'static str],
@@ -77,12 +80,12 @@ fn run() -> io::Result<()> {
     rows.extend(kernel::rows(&place)?);
     rows.extend(wake::rows(&place)?);
     rows.extend(apart::rows(&place)?);
-    // One figure of each round, by row and column.
+    // Figures by row, column and round.
     let mut figures: Vec<Vec<Vec<f64>>> =
         rows.iter().map(|row| vec![Vec::new(); row.columns.len()]).collect();
     for round in 0..options.rounds {
         for at in 0..rows.len() {
-            // Each round begins with another row, so that none always follows the same.
+            // Each round begins with another row, so that no row is always the first.
             let at = (at + round) % rows.len();
             let taken = (rows[at].measure)().map_err(|error| {
                 io::Error::new(error.kind(), format!("{}: {error}", rows[at].name))

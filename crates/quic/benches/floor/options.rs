@@ -3,25 +3,25 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where network namespaces with names are (`ip netns`).
+/// Directory of the named network namespaces (`ip netns`).
 const NAMESPACES: &str = "/run/netns";
 
 /// Arguments of the program.
 pub(crate) struct Options {
     pub rounds: usize,
     pub markdown: bool,
-    /// Network namespaces of the sender and of the receiver; none: both are on loopback.
+    /// Network namespaces of the sender and of the receiver, or `None` if both use loopback.
     pub veth: Option<[PathBuf; 2]>,
 }
 
 impl Options {
-    /// Reads them; an error says what is wrong, and what to do about it.
+    /// Parses the arguments. An error says what is wrong, and what to do about it.
     pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> io::Result<Options> {
         let mut options = Options { rounds: 200, markdown: false, veth: None };
         let mut words = words.into_iter();
         while let Some(word) = words.next() {
             match &*word {
-                // What cargo says to every benchmark.
+                // Cargo passes this argument to every benchmark.
                 "--bench" => {}
                 "--markdown" => options.markdown = true,
                 "--rounds" => {
@@ -44,7 +44,7 @@ impl Options {
     }
 }
 
-/// The file of the network namespace of this name.
+/// Returns the file of the network namespace with this name. Fails if there is no such file.
 fn namespace(name: &str) -> io::Result<PathBuf> {
     let path = Path::new(NAMESPACES).join(name);
     if name.is_empty() || !path.exists() {

@@ -1,4 +1,5 @@
-//! What it takes to wake a thread that waits for a datagram: one goes there and back between two threads.
+//! Measures the cost of waking a thread that waits for a datagram. Two threads send one datagram
+//! back and forth.
 
 use std::io;
 use std::net::UdpSocket;
@@ -11,7 +12,7 @@ use crate::kernel::Place;
 use crate::message::set;
 use crate::{DATAGRAM, Row, thread_time};
 
-/// Times that it goes there and back in a measurement.
+/// Number of round trips in a measurement.
 const TURNS: usize = 100;
 /// Time after which a datagram counts as lost.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -36,7 +37,7 @@ pub(crate) fn rows(place: &Place) -> io::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// CPU time of both threads, in nanoseconds.
+/// Returns the CPU time of both threads together, in nanoseconds.
 fn turns([here, there]: &[UdpSocket; 2]) -> io::Result<u64> {
     thread::scope(|scope| {
         let other = scope.spawn(|| {

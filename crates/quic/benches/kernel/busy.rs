@@ -1,5 +1,5 @@
-//! What it takes to wake a thread that waits for a datagram, and what it takes to wait for it by turning in a circle: one
-//! datagram goes there and back between two threads.
+//! Measures the cost of waking a thread that waits for a datagram, and the cost of busy waiting.
+//! Two threads send one datagram back and forth.
 
 use std::io;
 use std::net::UdpSocket;
@@ -16,9 +16,9 @@ use crate::message::set;
 use crate::place::Place;
 use crate::{DATAGRAM, thread_time};
 
-/// Times that it goes there and back in a measurement.
+/// Number of round trips in a measurement.
 const TURNS: usize = 100;
-/// Microseconds for which the kernel looks for datagrams before it lets the thread sleep.
+/// Microseconds for which the kernel polls for datagrams before it lets the thread sleep.
 const BUSY: libc::c_int = 50;
 /// Time after which a datagram counts as lost.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -37,11 +37,12 @@ const WAYS: [(&str, Wait); 3] = [
     ("recv without waiting, again and again", Wait::Spin),
 ];
 
-/// The receive queue (NAPI) that the last datagram came by, which busy polling asks; 0: it came by none.
+/// Returns the receive queue (NAPI ID) of the last datagram, which busy polling polls. Returns 0 if
+/// the datagram did not come through such a queue.
 fn queue(socket: &UdpSocket) -> io::Result<u32> {
     let (mut value, mut length) = (0u32, size_of::<u32>() as libc::socklen_t);
     let pointer = (&raw mut value).cast();
-    // SAFETY: the pointers are to a number and to its length.
+    // SAFETY: the pointers refer to a number and to its length.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -103,15 +104,15 @@ fn receive(socket: &UdpSocket, buffer: &mut [u8], wait: Wait) -> io::Result<usiz
             Err(error)
                 if begun.elapsed() < PATIENCE
                     && (wait == Wait::Spin && error.kind() == io::ErrorKind::WouldBlock
-                        // The end of a ring of io_uring, whose work comes to the thread like a signal.
+                        // The end of an io_uring ring interrupts the thread like a signal.
                         || error.kind() == io::ErrorKind::Interrupted) => {}
             outcome => return outcome,
         }
     }
 }
 
-/// Has this thread run on one of the CPUs that there are, where there are as many: two that wait without sleeping on one
-/// would wait for each other's time slice to end.
+/// Binds this thread to a permitted CPU. `index` selects the CPU and wraps around. On a single CPU,
+/// two busy-waiting threads would wait for the end of each other's time slice.
 fn pin(allowed: &CpuSet, index: usize) -> io::Result<()> {
     let all = (0..CpuSet::count()).filter(|&cpu| allowed.is_set(cpu).unwrap_or(false));
     let mut one = CpuSet::new();
@@ -122,7 +123,7 @@ fn pin(allowed: &CpuSet, index: usize) -> io::Result<()> {
     Ok(sched_setaffinity(Pid::from_raw(0), &one)?)
 }
 
-/// Nanoseconds for each datagram: of both threads' CPU time, and by the clock.
+/// Returns the CPU time of both threads and the elapsed time, in nanoseconds per datagram.
 fn turns([here, there]: &[UdpSocket; 2], wait: Wait) -> io::Result<[f64; 2]> {
     let everywhere = sched_getaffinity(Pid::from_raw(0))?;
     pin(&everywhere, 0)?;

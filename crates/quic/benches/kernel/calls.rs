@@ -1,4 +1,4 @@
-//! Sending and receiving by system calls.
+//! Sends and receives with system calls.
 
 use std::io;
 use std::net::UdpSocket;
@@ -8,7 +8,7 @@ use nix::libc;
 use crate::message::{Messages, set, set_to};
 use crate::{DATAGRAM, Receiver, Sender};
 
-/// One datagram a call.
+/// Sends one datagram per call.
 pub(crate) struct SendOne {
     pub socket: UdpSocket,
 }
@@ -19,7 +19,7 @@ impl Sender for SendOne {
     }
 }
 
-/// One datagram a call.
+/// Receives one datagram per call.
 pub(crate) struct ReceiveOne {
     pub socket: UdpSocket,
 }
@@ -30,7 +30,7 @@ impl Receiver for ReceiveOne {
     }
 }
 
-/// sendmsg(2) or sendmmsg(2).
+/// Sends with sendmsg(2) or sendmmsg(2).
 pub(crate) struct SendMessages {
     pub socket: UdpSocket,
     pub messages: Messages,
@@ -46,7 +46,7 @@ impl Sender for SendMessages {
     }
 }
 
-/// recvmsg(2) or recvmmsg(2).
+/// Receives with recvmsg(2) or recvmmsg(2).
 pub(crate) struct ReceiveMessages {
     socket: UdpSocket,
     messages: Messages,
@@ -65,14 +65,15 @@ impl Receiver for ReceiveMessages {
     }
 }
 
-/// sendmsg(2) with MSG_ZEROCOPY: the memory is the kernel's until the error queue says that it is not.
+/// Sends with sendmsg(2) and MSG_ZEROCOPY. The kernel uses the memory until the error queue reports
+/// that it has finished.
 pub(crate) struct SendZeroCopy {
     socket: UdpSocket,
     messages: Messages,
     completions: Messages,
-    /// Messages that the kernel has not given back.
+    /// Number of messages whose memory the kernel has not returned.
     pending: usize,
-    /// Messages that it gave back, and those of them that it had copied.
+    /// Number of messages whose memory the kernel has returned, and how many of them it had copied.
     done: usize,
     copied: usize,
 }
@@ -116,7 +117,7 @@ impl Sender for SendZeroCopy {
     }
 }
 
-/// sendmsg(2) with a time at which the datagrams are to leave (SO_TXTIME).
+/// Sends with sendmsg(2) and a transmission time for the datagrams (SO_TXTIME).
 pub(crate) struct SendTimed(SendMessages);
 
 impl SendTimed {
@@ -135,7 +136,8 @@ impl Sender for SendTimed {
     }
 
     fn send(&mut self) -> io::Result<usize> {
-        // At once, which no queue holds back: what is measured is the cost of asking.
+        // The time is now, so that no queue delays the datagrams. Only the cost of the option
+        // counts.
         self.0.messages.replace(crate::monotonic()?);
         self.0.send()
     }

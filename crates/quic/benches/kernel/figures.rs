@@ -1,6 +1,6 @@
-//! Figures of the rounds, and the tables of them.
+//! Figures of the rounds, and tables of these figures.
 
-/// What the rounds gave for one way: nanoseconds a datagram for sending and receiving.
+/// Results of the rounds for one way: nanoseconds per datagram for sending and receiving.
 pub(crate) struct Figures {
     pub name: &'static str,
     rounds: Vec<[f64; 2]>,
@@ -19,14 +19,14 @@ impl Figures {
         Median::of(self.rounds.iter().map(part))
     }
 
-    /// Ratio of a part to the same of another way in the same round.
+    /// Returns the ratio of a part to the same part of another way, compared round by round.
     fn to(&self, other: &Figures, part: impl Fn(&[f64; 2]) -> f64) -> Median {
         let pairs = self.rounds.iter().zip(&other.rounds);
         Median::of(pairs.map(|(own, other)| part(own) / part(other)))
     }
 }
 
-/// A median with its 95 % interval.
+/// A median with its 95 % confidence interval.
 pub(crate) struct Median {
     pub value: f64,
     pub low: f64,
@@ -38,7 +38,8 @@ impl Median {
         let mut sorted: Vec<f64> = figures.collect();
         sorted.sort_by(f64::total_cmp);
         let count = sorted.len() as f64;
-        // Each figure is below the median by even chance, whatever the distribution: so the ranks of a binomial one.
+        // Each figure is below the median with probability 1/2, whatever the distribution. The
+        // bounds are therefore ranks of a binomial distribution.
         let half = 0.98 * count.sqrt();
         let rank = |at: f64| sorted[(at.max(0.0) as usize).min(sorted.len() - 1)];
         let middle = (sorted[(sorted.len() - 1) / 2] + sorted[sorted.len() / 2]) / 2.0;
@@ -55,7 +56,8 @@ impl Median {
     }
 }
 
-/// A table with one line for each way, and the ratio of both ends together to the way of this name.
+/// Prints a table with one line for each way. The last column is the ratio of sending and receiving
+/// together to the way that `base` names.
 pub(crate) fn print(all: &[&Figures], base: &str, markdown: bool) {
     let base = all.iter().find(|figures| figures.name == base);
     let both = |round: &[f64; 2]| round[0] + round[1];
@@ -71,7 +73,7 @@ pub(crate) fn print(all: &[&Figures], base: &str, markdown: bool) {
     table(["way", "send", "receive", "both", "both, to the first"], lines, markdown);
 }
 
-/// Prints lines below a head.
+/// Prints a table with a header and lines.
 pub(crate) fn table<const N: usize>(
     head: [&str; N],
     lines: impl Iterator<Item = [String; N]>,

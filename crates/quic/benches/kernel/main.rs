@@ -50,73 +50,77 @@ use crate::figures::Figures;
 use crate::place::{Kind, Place};
 use crate::ways::Way;
 
-/// Bytes of a datagram: what the benchmark's implementations send (docs/bench-contract.md).
+/// Bytes of a datagram, as the benchmark's implementations send it (docs/bench-contract.md).
 pub(crate) const DATAGRAM: usize = 1452;
-/// Datagrams of a GSO batch: what fits into an IP packet.
+/// Datagrams of a GSO batch, whose size is limited to that of an IP packet.
 pub(crate) const GSO: usize = 44;
 /// Datagrams of a measurement.
 const DATAGRAMS: usize = 4 * GSO;
 /// Time after which datagrams count as lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Hands datagrams to the kernel.
+/// Sends datagrams through the kernel.
 pub(crate) trait Sender {
-    /// Writes what is sent next, as whoever seals packets does just before; false if that is too little to matter. Where the
-    /// kernel were to send from memory that it has not given back yet, the receiver would see the new bytes, which it
-    /// does not look at.
+    /// Writes the bytes that are sent next, because sealing packets also writes them just before
+    /// they are sent. Returns false if they are too few to matter. The kernel may still send from
+    /// this memory. The receiver would then see the new bytes, but it does not look at them.
     fn prepare(&mut self) -> bool {
         false
     }
 
-    /// Sends as many as go at once in this way: how many.
+    /// Sends as many datagrams as this way sends at once, and returns their number.
     fn send(&mut self) -> io::Result<usize>;
 
-    /// Takes back memory that the kernel sends from; true if it has none of it any more.
+    /// Reclaims memory from which the kernel sends. Returns true if the kernel uses no memory of
+    /// the sender now.
     fn settle(&mut self) -> io::Result<bool> {
         Ok(true)
     }
 
-    /// Remark that is printed below the table, such as how many batches the kernel copied; none: there is none.
+    /// Returns a remark for the output below the table, such as how many batches the kernel copied,
+    /// or `None` if there is no remark.
     fn note(&self) -> Option<String> {
         None
     }
 }
 
-/// Takes datagrams from the kernel.
+/// Receives datagrams from the kernel.
 pub(crate) trait Receiver {
-    /// Receives what one call brings: how many. An error of kind `WouldBlock`: none are there.
+    /// Receives with one call, and returns the number of datagrams. Returns an error of kind
+    /// `WouldBlock` if there are no datagrams.
     fn receive(&mut self) -> io::Result<usize>;
 }
 
-/// A note about memory that was to be sent from without a copy.
+/// Returns a remark on how many of all batches the kernel copied despite MSG_ZEROCOPY or
+/// SENDMSG_ZC.
 pub(crate) fn copied(copied: usize, all: usize) -> String {
     format!("of {all} batches the kernel copied {copied} after all")
 }
 
 fn time(clock: libc::clockid_t) -> io::Result<u64> {
     let mut time = MaybeUninit::<libc::timespec>::uninit();
-    // SAFETY: the pointer is to memory for a timespec, which the call fills in.
+    // SAFETY: the pointer refers to memory for a timespec, which the call fills in.
     let result = unsafe { libc::clock_gettime(clock, time.as_mut_ptr()) };
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call has succeeded, so that it is filled in.
+    // SAFETY: the call has succeeded, and has therefore filled in the memory.
     let time = unsafe { time.assume_init() };
     Ok(u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
         + u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// CPU time of this thread so far, in nanoseconds.
+/// Returns the CPU time of this thread so far, in nanoseconds.
 pub(crate) fn thread_time() -> io::Result<u64> {
     time(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// The time that SO_TXTIME is given, in nanoseconds.
+/// Returns the time of the clock that SO_TXTIME uses, in nanoseconds.
 pub(crate) fn monotonic() -> io::Result<u64> {
     time(libc::CLOCK_MONOTONIC)
 }
 
-/// What it takes to read the clock, in nanoseconds.
+/// Returns the cost of reading the clock, in nanoseconds.
 fn clock_time() -> io::Result<u64> {
     let mut all = [0; 1001];
     for time in &mut all {
@@ -127,8 +131,8 @@ fn clock_time() -> io::Result<u64> {
     Ok(all[all.len() / 2])
 }
 
-/// Sends all datagrams of a measurement and receives them: CPU time a datagram of both, in nanoseconds.
-/// `clock` is what it takes to read the clock.
+/// Sends all datagrams of a measurement and receives them. Returns the CPU time of sending and of
+/// receiving, in nanoseconds per datagram. `clock` is the cost of reading the clock in nanoseconds.
 fn exchange(
     sender: &mut dyn Sender,
     receiver: &mut dyn Receiver,
@@ -155,7 +159,7 @@ fn exchange(
             Err(error)
                 if error.kind() == io::ErrorKind::WouldBlock && begun.elapsed() < PATIENCE =>
             {
-                // A soft interrupt is on its way.
+                // A soft interrupt has not delivered the datagrams yet.
                 std::thread::yield_now();
             }
             Err(error) => return Err(error),
@@ -190,7 +194,7 @@ fn options() -> io::Result<Options> {
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match &*word {
-            // What cargo says to every benchmark.
+            // Cargo passes this argument to every benchmark.
             "--bench" => {}
             "--markdown" => options.markdown = true,
             "--quick" => options.rounds = 5,
@@ -243,9 +247,9 @@ fn run() -> io::Result<()> {
     Ok(())
 }
 
-/// Measures all ways, and prints them.
+/// Measures all ways and prints the results.
 fn ways(place: &Place, kind: Kind, options: &Options) -> io::Result<()> {
-    // Soft interrupts run where they are raised: on this CPU, in this thread's time.
+    // Soft interrupts run on the CPU that raises them. They then count as time of this thread.
     let everywhere = nix::sched::sched_getaffinity(Pid::from_raw(0))?;
     let mut one = CpuSet::new();
     one.set(nix::sched::sched_getcpu()?)?;
@@ -254,7 +258,8 @@ fn ways(place: &Place, kind: Kind, options: &Options) -> io::Result<()> {
     let mut refused = Vec::new();
     let mut offered: Vec<(Way, Figures)> = Vec::new();
     for (name, way) in ways::all(place, kind) {
-        // What it says at the first attempt is what the kernel offers; later errors are failures.
+        // An error at the first attempt means that the kernel does not offer the way. Later errors
+        // are failures.
         let tried = way.and_then(|mut way| {
             exchange(&mut *way.sender, &mut *way.receiver, clock)?;
             Ok(way)
@@ -267,7 +272,8 @@ fn ways(place: &Place, kind: Kind, options: &Options) -> io::Result<()> {
     let mut order: Vec<usize> = (0..offered.len()).collect();
     let mut random = StdRng::seed_from_u64(1);
     for _ in 0..options.rounds {
-        // Nobody always follows the same one, which leaves the caches as it likes them.
+        // The order is random, so that no way always finds the caches as the same other way leaves
+        // them.
         order.shuffle(&mut random);
         for &at in &order {
             let (way, figures) = &mut offered[at];
@@ -276,7 +282,8 @@ fn ways(place: &Place, kind: Kind, options: &Options) -> io::Result<()> {
                     io::Error::new(error.kind(), format!("{}: {error}", figures.name))
                 })
             };
-            // The first one finds the caches as the way before has left them.
+            // The first exchange finds the caches as the previous way has left them. It does not
+            // count.
             once()?;
             figures.push(once()?);
         }

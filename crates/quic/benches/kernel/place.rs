@@ -1,5 +1,6 @@
-//! Where datagrams go: loopback, or a pair of virtual interfaces in two network namespaces of their own. The namespaces
-//! have no name: they are gone with the last file that is open to them, however the program ends.
+//! Where datagrams are sent: on loopback, or between two virtual interfaces in separate network
+//! namespaces. The namespaces have no names. The kernel removes them with the last open file that
+//! refers to them, however the program ends.
 
 use std::fs::File;
 use std::io;
@@ -15,10 +16,11 @@ use crate::message::set;
 
 /// Name of the interface in each namespace.
 const INTERFACE: &str = "eth0";
-/// linux/ethtool.h: receive checksums, transmit checksums, scatter-gather, TCP and generic segmentation, generic
-/// receive, in an order in which they can be switched off.
+/// Commands of linux/ethtool.h that switch off receive checksums, transmit checksums,
+/// scatter-gather, TCP segmentation, generic segmentation, and generic receive offload. The kernel
+/// accepts them in this order.
 const OFFLOADS: [u32; 6] = [0x15, 0x17, 0x19, 0x1f, 0x24, 0x2c];
-/// Room for what is sent before it is received.
+/// Size of the socket buffers in bytes. They must hold what is sent before it is received.
 const BUFFER: usize = 4 << 20;
 
 /// Network interfaces between the sender's socket and the receiver's.
@@ -26,7 +28,7 @@ const BUFFER: usize = 4 << 20;
 pub(crate) enum Kind {
     Loopback,
     Veth,
-    /// Without offloads of checksums and segmentation.
+    /// Virtual interfaces without offloads of checksums and segmentation.
     VethPlain,
 }
 
@@ -40,7 +42,7 @@ impl Kind {
     }
 }
 
-/// Namespaces of sender and receiver; none for loopback.
+/// Network namespaces of the sender and the receiver, or `None` for loopback.
 pub(crate) struct Place {
     namespaces: Option<[File; 2]>,
 }
@@ -50,7 +52,7 @@ fn joined<T: Send>(run: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> 
         .unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
 }
 
-/// Runs ip(8) in the namespace of this thread.
+/// Runs ip(8) in the namespace of this thread. `words` are its arguments, separated by spaces.
 fn ip(words: &str) -> io::Result<()> {
     let output = Command::new("ip").args(words.split(' ')).output()?;
     if output.status.success() {
@@ -67,12 +69,12 @@ fn namespace() -> io::Result<File> {
     })
 }
 
-/// MAC address of sender (0) or receiver (1).
+/// Returns the MAC address of the sender (0) or the receiver (1).
 pub(crate) fn mac(index: u8) -> [u8; 6] {
     [2, 0, 0, 0, 0, index + 1]
 }
 
-/// Address of sender (0) or receiver (1) on a virtual interface.
+/// Returns the address of the sender (0) or the receiver (1) on a virtual interface.
 pub(crate) fn address(index: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 251, 0, index + 1)
 }
@@ -93,7 +95,7 @@ impl Place {
         })?;
         for (own, peer) in [(0, 1), (1, 0)] {
             place.within(own, || {
-                // No other traffic: neither addresses of IPv6 nor ARP.
+                // Prevent other traffic: there are neither IPv6 addresses nor ARP.
                 ip(&format!("link set {INTERFACE} addrgenmode none"))?;
                 ip(&format!("address add {}/24 dev {INTERFACE}", address(own)))?;
                 ip(&format!("link set {INTERFACE} up"))?;
@@ -105,7 +107,8 @@ impl Place {
         Ok(place)
     }
 
-    /// Calls `run` in the namespace of sender (0) or receiver (1). A socket stays where it is made.
+    /// Calls `run` in the namespace of the sender (0) or the receiver (1). A socket stays in the
+    /// namespace in which it is created.
     pub(crate) fn within<T: Send>(
         &self,
         index: u8,
@@ -118,7 +121,7 @@ impl Place {
         })
     }
 
-    /// Two sockets that send to each other.
+    /// Returns two sockets that are connected to each other.
     pub(crate) fn sockets(&self) -> io::Result<[UdpSocket; 2]> {
         let bound = |index| {
             let address =
@@ -135,18 +138,18 @@ impl Place {
             setsockopt(socket, sockopt::SndBuf, &BUFFER)?;
             socket.set_nonblocking(true)?;
         }
-        // Lest the receiver be handed messages that it is not asked about.
+        // Switch off GRO for the first socket, so that it receives one datagram per message.
         set(&sockets[0], libc::SOL_UDP, libc::UDP_GRO, 0)?;
         Ok(sockets)
     }
 }
 
-/// Index of the interface in the namespace of this thread.
+/// Returns the index of the interface in the namespace of this thread.
 pub(crate) fn interface() -> io::Result<u32> {
     Ok(nix::net::if_::if_nametoindex(INTERFACE)?)
 }
 
-/// Switches off what the interface would do for the stack.
+/// Switches off the offloads of the interface.
 fn without_offloads() -> io::Result<()> {
     /// `struct ethtool_value`.
     #[repr(C)]
@@ -163,8 +166,8 @@ fn without_offloads() -> io::Result<()> {
             *to = from.cast_signed();
         }
         request.ifr_ifru.ifru_data = (&raw mut value).cast();
-        // SAFETY: the request and the value it points at live through the call, and have the layout that
-        // SIOCETHTOOL wants for these commands.
+        // SAFETY: the request and the value that it points to live until the call ends. They have
+        // the layout that SIOCETHTOOL expects for these commands.
         let done =
             unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
         if done < 0 {

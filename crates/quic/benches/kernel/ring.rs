@@ -1,4 +1,5 @@
-//! Sending and receiving by io_uring: requests and results in rings, one call for many of them.
+//! Sends and receives with io_uring. Requests and results are in rings, and one call handles many
+//! of them.
 
 use std::io;
 use std::net::UdpSocket;
@@ -14,21 +15,22 @@ use crate::message::{MESSAGE, Messages, set};
 use crate::{DATAGRAM, Receiver, Sender};
 
 const ENTRIES: u32 = 64;
-/// linux/io_uring.h: how a notification says that the kernel copied, and the flag that has it say so.
+/// Constants of linux/io_uring.h: the flag that requests a report on copies, and the bit in a
+/// notification that reports a copy.
 const REPORT_USAGE: u16 = 1 << 3;
 const COPIED: u32 = 1 << 31;
 /// IORING_ENTER_GETEVENTS.
 const GET_EVENTS: u32 = 1;
-/// The group of buffers that a ring has.
+/// ID of the buffer group of a ring.
 const GROUP: u16 = 0;
 
-/// A ring whose work is done by this thread, when it asks for results, and not in the midst of something else.
+/// Creates a ring. This thread does the work of the ring, and only when it asks for results.
 fn ring() -> io::Result<IoUring> {
     IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(ENTRIES)
 }
 
 fn push(ring: &mut IoUring, entry: &squeue::Entry) -> io::Result<()> {
-    // SAFETY: what the entry points to is owned by the caller, which keeps it until the result has come.
+    // SAFETY: the caller owns what the entry points to, and keeps it until the result arrives.
     unsafe { ring.submission().push(entry) }.map_err(|_| io::Error::other("the ring is full"))
 }
 
@@ -37,16 +39,16 @@ fn outcome(entry: &cqueue::Entry) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
 }
 
-/// Operations of io_uring by which a batch of datagrams is sent.
+/// Operations of io_uring that send a batch of datagrams.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
-    /// SENDMSG, so many at once.
+    /// SENDMSG. The number is that of messages per call.
     Copy(usize),
-    /// SENDMSG_ZC: from the program's memory.
+    /// SENDMSG_ZC, which sends from the program's memory.
     ZeroCopy,
-    /// The same, from memory that the kernel has been told of before.
+    /// SENDMSG_ZC from memory that is registered with the kernel.
     Registered,
-    /// SEND of a bundle: each datagram is a buffer of its own.
+    /// SEND of a bundle. Each datagram is a separate buffer.
     Bundle,
 }
 
@@ -56,9 +58,10 @@ pub(crate) struct RingSender {
     socket: UdpSocket,
     segments: usize,
     messages: Messages,
-    /// Of a bundle.
+    /// Buffers of a bundle. `None` for the other operations.
     buffers: Option<BufferRing>,
-    /// Notifications that are still to come, those that came, and those of them that said "copied".
+    /// Number of outstanding notifications, of received notifications, and of received
+    /// notifications that reported a copy.
     pending: usize,
     done: usize,
     copied: usize,
@@ -73,7 +76,7 @@ impl RingSender {
         if how == How::Registered {
             let bytes = messages.bytes_mut();
             let part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-            // SAFETY: the memory is the messages', which are dropped after the ring.
+            // SAFETY: the memory belongs to the messages, which are dropped after the ring.
             unsafe { ring.submitter().register_buffers(&[part]) }?;
         }
         if how == How::Bundle {
@@ -87,7 +90,7 @@ impl RingSender {
         Ok(RingSender { ring, how, socket, segments, messages, buffers, pending, done, copied })
     }
 
-    /// Takes the results that have come: number of messages that were sent.
+    /// Takes the results that have arrived. Returns the number of messages that were sent.
     fn take(&mut self) -> io::Result<usize> {
         let mut sent = 0;
         for entry in self.ring.completion() {
@@ -112,7 +115,8 @@ impl Sender for RingSender {
         match &mut self.buffers {
             Some(buffers) => {
                 let length = self.segments * DATAGRAM;
-                // SAFETY: what was sent from there was copied, and the next send has not begun.
+                // SAFETY: the kernel has copied what was sent from there, and the next send has not
+                // begun.
                 unsafe { buffers.memory.bytes_mut(0, length) }.fill(7);
                 true
             }
@@ -159,13 +163,13 @@ impl Sender for RingSender {
     }
 }
 
-/// Submits so many entries, and has what is due done, without waiting.
+/// Submits `submit` entries and runs pending work, without waiting.
 fn get_events(ring: &IoUring, submit: u32) -> io::Result<()> {
-    // SAFETY: no argument points anywhere; what entries point to lives (see `push`).
+    // SAFETY: no argument is a pointer. The memory that entries refer to is alive (see `push`).
     unsafe { ring.submitter().enter::<libc::sigset_t>(submit, 0, GET_EVENTS, None) }.map(drop)
 }
 
-/// Buffers that the kernel takes from a ring as it needs them.
+/// A ring from which the kernel takes buffers when it needs them.
 struct BufferRing {
     entries: Mapping,
     memory: Mapping,
@@ -175,20 +179,22 @@ struct BufferRing {
 }
 
 impl BufferRing {
-    /// None of the buffers is given to the kernel yet. `count` is a power of two.
+    /// Creates a ring with `count` buffers of `size` bytes. `count` must be a power of two. The
+    /// kernel has no buffer before [`BufferRing::give`].
     fn new(ring: &IoUring, count: u16, size: usize) -> io::Result<BufferRing> {
         let entries = Mapping::anonymous(usize::from(count) * size_of::<BufRingEntry>())?;
         let memory = Mapping::anonymous(usize::from(count) * size)?;
         let start = entries.at::<u8>(0) as u64;
-        // SAFETY: the mapping has room for as many entries, and is dropped after the ring, which owns neither.
+        // SAFETY: the mapping has room for this many entries, and is dropped after the ring, which
+        // owns neither.
         unsafe { ring.submitter().register_buf_ring_with_flags(start, count, GROUP, 0) }?;
         Ok(BufferRing { entries, memory, count, size, tail: 0 })
     }
 
-    /// Gives the kernel a buffer, from [`BufferRing::publish`] on.
+    /// Adds a buffer for the kernel. [`BufferRing::publish`] makes it visible to the kernel.
     fn give(&mut self, index: u16) {
         let at = usize::from(self.tail % self.count) * size_of::<BufRingEntry>();
-        // SAFETY: the kernel reads entries up to the tail that was published alone; this one is behind it.
+        // SAFETY: the kernel reads entries only up to the published tail. This entry is after it.
         let entry = unsafe { &mut *self.entries.at::<BufRingEntry>(at) };
         entry.set_addr(self.memory.at::<u8>(usize::from(index) * self.size) as u64);
         entry.set_len(self.size as u32);
@@ -197,7 +203,8 @@ impl BufferRing {
     }
 
     fn publish(&self) {
-        // SAFETY: the tail is a part of the first entry that `give` does not write; it is shared as an atomic.
+        // SAFETY: the tail is a part of the first entry that `give` does not write. Both sides use
+        // it as an atomic.
         let tail = unsafe {
             let tail = BufRingEntry::tail(self.entries.at::<BufRingEntry>(0));
             AtomicU16::from_ptr(tail.cast_mut())
@@ -206,25 +213,26 @@ impl BufferRing {
     }
 }
 
-/// RECVMSG as a multishot: one request, and a result for each message, which is in the next buffer of the ring.
+/// Receives with a multishot RECVMSG: one request gives a result for each message, which is in the
+/// next buffer of the ring.
 pub(crate) struct RingReceiver {
     ring: IoUring,
     socket: UdpSocket,
-    /// Header that gives the most bytes of a sender's address and of control messages.
+    /// Header that limits the sizes of the sender's address and of the control messages.
     header: Box<libc::msghdr>,
     buffers: BufferRing,
     armed: bool,
 }
 
-// SAFETY: the header's pointers are null.
+// SAFETY: the pointers of the header are null.
 unsafe impl Send for RingReceiver {}
 
 impl RingReceiver {
-    /// With so many buffers, a power of two.
+    /// Creates a receiver with `count` buffers. `count` must be a power of two.
     pub(crate) fn new(socket: UdpSocket, count: u16) -> io::Result<RingReceiver> {
         set(&socket, libc::SOL_UDP, libc::UDP_GRO, 1)?;
         let ring = ring()?;
-        // SAFETY: a message header of zeros is one.
+        // SAFETY: a message header of zeros is valid.
         let mut header: Box<libc::msghdr> = Box::new(unsafe { std::mem::zeroed() });
         header.msg_controllen = 96;
         let mut buffers = BufferRing::new(&ring, count, MESSAGE + 256)?;
@@ -249,14 +257,14 @@ impl Receiver for RingReceiver {
             self.armed &= cqueue::more(entry.flags());
             let length = match outcome(&entry) {
                 Ok(length) => length,
-                // All buffers were full: it is asked for again.
+                // All buffers were full. The next call submits the request again.
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => continue,
                 Err(error) => return Err(error),
             };
             let index = cqueue::buffer_select(entry.flags())
                 .ok_or_else(|| io::Error::other("a message without a buffer"))?;
             let start = usize::from(index) * self.buffers.size;
-            // SAFETY: the buffer is ours until it is given to the kernel again.
+            // SAFETY: the kernel does not use the buffer until it is given back.
             let bytes = unsafe { self.buffers.memory.bytes(start, length) };
             let message = RecvMsgOut::parse(bytes, &self.header)
                 .map_err(|()| io::Error::other("a message that is too short"))?;
@@ -268,7 +276,8 @@ impl Receiver for RingReceiver {
     }
 }
 
-/// What a multishot that should bring a bundle of messages is told; none: it is taken.
+/// Requests bundles of messages from a multishot RECVMSG. Returns the kernel's error, or `None` if
+/// the kernel accepts the request.
 pub(crate) fn bundled_messages(socket: &UdpSocket) -> io::Result<Option<io::Error>> {
     /// IORING_RECVSEND_BUNDLE.
     const BUNDLE: u16 = 1 << 4;
@@ -276,7 +285,7 @@ pub(crate) fn bundled_messages(socket: &UdpSocket) -> io::Result<Option<io::Erro
     let mut buffers = BufferRing::new(&ring, 2, MESSAGE)?;
     buffers.give(0);
     buffers.publish();
-    // SAFETY: a message header of zeros is one.
+    // SAFETY: a message header of zeros is valid.
     let header: libc::msghdr = unsafe { std::mem::zeroed() };
     let socket = Fd(socket.as_raw_fd());
     let entry = opcode::RecvMsgMulti::new(socket, &raw const header, GROUP).ioprio(BUNDLE);

@@ -1,4 +1,4 @@
-//! The ways there are.
+//! The ways to send and receive that are compared.
 
 use std::io;
 use std::net::UdpSocket;
@@ -11,15 +11,15 @@ use crate::ring::{How, RingReceiver, RingSender};
 use crate::xdp::{XdpReceiver, XdpSender};
 use crate::{GSO, Receiver, Sender, ring};
 
-/// Messages that are received at once with GRO, as `udp.rs` of the socket layer has it.
+/// Maximum number of messages per receive call with GRO, as in `udp.rs` of the socket layer.
 const BATCH: usize = 8;
-/// The way that the socket layer uses.
+/// Name of the way that the socket layer uses.
 pub(crate) const IN_USE: &str = "sendmsg, GSO of 44 / recvmmsg of 8, GRO";
 
 pub(crate) struct Way {
     pub sender: Box<dyn Sender>,
     pub receiver: Box<dyn Receiver>,
-    /// Interfaces of its own, if it has them.
+    /// Separate interfaces, or `None` if the way uses those of the other ways.
     _place: Option<Place>,
 }
 
@@ -30,12 +30,12 @@ fn way(sender: impl Sender + 'static, receiver: impl Receiver + 'static) -> Way 
     Way { sender: Box::new(sender), receiver: Box::new(receiver), _place: None }
 }
 
-/// Receives as the socket layer does.
+/// Returns a receiver that receives as the socket layer does.
 fn usual(receiver: UdpSocket) -> io::Result<ReceiveMessages> {
     ReceiveMessages::new(receiver, BATCH, true)
 }
 
-/// Sends as the socket layer does.
+/// Returns a sender that sends as the socket layer does.
 fn batches(sender: UdpSocket) -> SendMessages {
     SendMessages { socket: sender, messages: Messages::to_send(1, GSO) }
 }
@@ -49,7 +49,8 @@ fn by_ring([sender, receiver]: Ends, how: How) -> Made {
     Ok(way(RingSender::new(sender, GSO, how)?, usual(receiver)?))
 }
 
-/// A way with interfaces of its own: what one AF_XDP socket takes, no other socket of the interface gets.
+/// Returns a way with separate interfaces, because an AF_XDP socket takes packets away from all
+/// other sockets of its interface. Fails on loopback.
 fn past_the_stack(kind: Kind, make: impl FnOnce(&Place, Ends) -> Made) -> Made {
     if kind == Kind::Loopback {
         return Err(io::Error::other("not on loopback"));
@@ -59,12 +60,12 @@ fn past_the_stack(kind: Kind, make: impl FnOnce(&Place, Ends) -> Made) -> Made {
     Ok(Way { _place: Some(place), ..made })
 }
 
-/// All ways, or why the kernel refuses one.
+/// Returns all ways. For a way that the kernel does not offer, returns the error.
 pub(crate) fn all(place: &Place, kind: Kind) -> Vec<(&'static str, Made)> {
     let on = |make: &dyn Fn(Ends) -> Made| place.sockets().and_then(make);
     vec![
         (IN_USE, on(&|ends| messages(ends, 1, GSO))),
-        // Other ways of sending, received as it is in use.
+        // Other ways of sending. Receiving is as in the socket layer.
         (
             "send, one datagram a call",
             on(&|[sender, receiver]| Ok(way(SendOne { socket: sender }, usual(receiver)?))),
@@ -86,7 +87,7 @@ pub(crate) fn all(place: &Place, kind: Kind) -> Vec<(&'static str, Made)> {
         ("io_uring SENDMSG_ZC, GSO of 44", on(&|ends| by_ring(ends, How::ZeroCopy))),
         ("io_uring SENDMSG_ZC, registered, GSO of 44", on(&|ends| by_ring(ends, How::Registered))),
         ("io_uring SEND bundle of 44 buffers, GSO", on(&|ends| by_ring(ends, How::Bundle))),
-        // Other ways of receiving, sent as it is in use.
+        // Other ways of receiving. Sending is as in the socket layer.
         (
             "recv, one datagram a call",
             on(&|[sender, receiver]| Ok(way(batches(sender), ReceiveOne { socket: receiver }))),
@@ -109,7 +110,7 @@ pub(crate) fn all(place: &Place, kind: Kind) -> Vec<(&'static str, Made)> {
                 Ok(way(batches(sender), RingReceiver::new(receiver, BATCH as u16)?))
             }),
         ),
-        // Past the stack.
+        // Ways that bypass the network stack.
         (
             "AF_XDP of 44 / recvmmsg of 8",
             past_the_stack(kind, |place, ends| {
@@ -134,7 +135,7 @@ pub(crate) fn all(place: &Place, kind: Kind) -> Vec<(&'static str, Made)> {
     ]
 }
 
-/// Says what the kernel lacks of what has no figures.
+/// Prints whether the kernel offers the features that are not measured.
 pub(crate) fn probe(place: &Place) -> io::Result<()> {
     let [_, receiver] = place.sockets()?;
     let bundled = ring::bundled_messages(&receiver).unwrap_or_else(Some);
@@ -142,7 +143,7 @@ pub(crate) fn probe(place: &Place) -> io::Result<()> {
         Some(error) => println!("io_uring RECVMSG in bundles: not offered ({error})"),
         None => println!("io_uring RECVMSG in bundles: taken"),
     }
-    // Tried on loopback of a namespace of its own.
+    // Tries the queues on the loopback interface of a separate namespace.
     let spare = Place::new(Kind::Veth);
     for queue in ["fq", "etf clockid CLOCK_TAI"] {
         let kind = queue.split(' ').next().unwrap_or_default();

@@ -1,5 +1,6 @@
-//! Sending and receiving past the stack, by AF_XDP sockets: frames in memory that the kernel and the program share, in
-//! copy mode, which is all that virtual interfaces have.
+//! Sends and receives through AF_XDP sockets, which bypass the network stack. The kernel and the
+//! program share the memory of the frames. The sockets use copy mode, the only mode of virtual
+//! interfaces.
 
 mod frame;
 mod program;
@@ -18,16 +19,16 @@ use crate::mapping::Mapping;
 use crate::place::{self, Place};
 use crate::{DATAGRAM, Receiver, Sender};
 
-/// Bytes of a frame: a datagram, its headers, and the room in front that the kernel wants.
+/// Size of a frame in bytes: a datagram, its headers, and the headroom that the kernel needs.
 const FRAME: usize = 2048;
-/// Frames of a socket, and entries of each of its rings.
+/// Number of frames of a socket, and of entries in each of its rings.
 const FRAMES: u32 = 512;
 
-/// A ring: entries that one side adds and the other takes.
+/// A ring: one side adds entries, and the other side takes them.
 struct Ring<T> {
     mapping: Mapping,
     offsets: libc::xdp_ring_offset,
-    /// Entries that this side has added or taken.
+    /// Number of entries that this side has added or taken. Wraps around.
     at: u32,
     entry: std::marker::PhantomData<T>,
 }
@@ -44,7 +45,7 @@ impl<T: Copy> Ring<T> {
     }
 
     fn counter(&self, offset: u64) -> &AtomicU32 {
-        // SAFETY: the kernel says that there is a counter, which both sides use as an atomic.
+        // SAFETY: the kernel has a counter at this offset, which both sides use as an atomic.
         unsafe { AtomicU32::from_ptr(self.mapping.at(offset as usize)) }
     }
 
@@ -53,9 +54,10 @@ impl<T: Copy> Ring<T> {
         self.mapping.at(self.offsets.desc as usize + index * size_of::<T>())
     }
 
-    /// Adds an entry, from [`Ring::publish`] on.
+    /// Adds an entry. [`Ring::publish`] makes it visible to the kernel.
     fn add(&mut self, entry: T) {
-        // SAFETY: the kernel reads what was published alone, and there are no more frames than entries.
+        // SAFETY: the kernel reads only published entries, and there are no more frames than
+        // entries.
         unsafe { self.entry(self.at).write(entry) };
         self.at = self.at.wrapping_add(1);
     }
@@ -64,17 +66,19 @@ impl<T: Copy> Ring<T> {
         self.counter(self.offsets.producer).store(self.at, Ordering::Release);
     }
 
-    /// Entries that were published and that the kernel has not taken.
+    /// Returns the number of published entries that the kernel has not taken.
     fn waiting(&self) -> u32 {
         self.at.wrapping_sub(self.counter(self.offsets.consumer).load(Ordering::Acquire))
     }
 
-    /// Takes the next entry of those that the kernel has added; the kernel may use its place from [`Ring::release`] on.
+    /// Takes the next entry that the kernel has added, or returns `None` if there is no new entry.
+    /// The kernel may reuse the place of the entry after [`Ring::release`].
     fn take(&mut self) -> Option<T> {
         if self.counter(self.offsets.producer).load(Ordering::Acquire) == self.at {
             return None;
         }
-        // SAFETY: the kernel has written this entry, and writes it again when it is released.
+        // SAFETY: the kernel has written this entry, and does not write it again before its
+        // release.
         let entry = unsafe { self.entry(self.at).read() };
         self.at = self.at.wrapping_add(1);
         Some(entry)
@@ -85,7 +89,7 @@ impl<T: Copy> Ring<T> {
     }
 }
 
-/// A socket, bound to the first queue of an interface, and its memory.
+/// A socket that is bound to the first queue of an interface, and its memory.
 struct Socket {
     file: OwnedFd,
     frames: Mapping,
@@ -96,12 +100,12 @@ impl Socket {
     fn new(place: &Place, index: u8, ring: libc::c_int) -> io::Result<(Socket, u32)> {
         let (file, interface) = place.within(index, || {
             let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-            // SAFETY: no argument points anywhere.
+            // SAFETY: no argument is a pointer.
             let file = unsafe { libc::socket(libc::AF_XDP, kind, 0) };
             if file < 0 {
                 return Err(io::Error::last_os_error());
             }
-            // SAFETY: the call has made a file, which nobody else closes.
+            // SAFETY: the call has created the file descriptor, which has no other owner.
             Ok((unsafe { OwnedFd::from_raw_fd(file) }, place::interface()?))
         })?;
         let frames = Mapping::anonymous(FRAMES as usize * FRAME)?;
@@ -130,7 +134,7 @@ impl Socket {
             sxdp_shared_umem_fd: 0,
         };
         let length = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
-        // SAFETY: the pointer is to an address of the length that is given with it.
+        // SAFETY: the pointer refers to an address of the given length.
         let result =
             unsafe { libc::bind(self.file.as_raw_fd(), (&raw const address).cast(), length) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -139,18 +143,18 @@ impl Socket {
 
 fn set<T>(file: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
     let length = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the pointer is to a value of the length that is given with it.
+    // SAFETY: the pointer refers to a value of the given length.
     let result = unsafe {
         libc::setsockopt(file.as_raw_fd(), level, option, (&raw const *value).cast(), length)
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Where counters and entries are in the socket's rings.
+/// Returns the offsets of the counters and entries in the socket's rings.
 fn offsets(file: &OwnedFd) -> io::Result<libc::xdp_mmap_offsets> {
     let mut offsets = std::mem::MaybeUninit::<libc::xdp_mmap_offsets>::zeroed();
     let mut length = size_of::<libc::xdp_mmap_offsets>() as libc::socklen_t;
-    // SAFETY: the pointer is to memory of the length that is given with it.
+    // SAFETY: the pointer refers to memory of the given length.
     let result = unsafe {
         libc::getsockopt(
             file.as_raw_fd(),
@@ -163,7 +167,7 @@ fn offsets(file: &OwnedFd) -> io::Result<libc::xdp_mmap_offsets> {
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: numbers, for which all bytes are values.
+    // SAFETY: all fields are integers, for which all bit patterns are valid.
     Ok(unsafe { offsets.assume_init() })
 }
 
@@ -172,20 +176,20 @@ fn end(index: u8, socket: &UdpSocket) -> io::Result<End> {
     Ok(End { mac: place::mac(index), address: place::address(index), port })
 }
 
-/// Sends frames with headers that it makes.
+/// Sends frames, and writes their headers.
 pub(crate) struct XdpSender {
     entries: Ring<libc::xdp_desc>,
     completions: Ring<u64>,
     socket: Socket,
     ends: [End; 2],
     datagrams: usize,
-    /// The next frame to use.
+    /// Number of the next frame to use.
     next: u32,
     pending: u32,
 }
 
 impl XdpSender {
-    /// From the address of one socket to that of the other, so many datagrams at a time.
+    /// Sends from the address of the first socket to that of the second, `datagrams` at a time.
     pub(crate) fn new(
         place: &Place,
         sockets: &[UdpSocket; 2],
@@ -197,13 +201,13 @@ impl XdpSender {
         let page = libc::XDP_UMEM_PGOFF_COMPLETION_RING as libc::off_t;
         let completions = Ring::new(&socket.file, page, socket.offsets.cr)?;
         socket.bind(interface)?;
-        // SAFETY: nothing was sent yet.
+        // SAFETY: nothing has been sent yet.
         unsafe { socket.frames.bytes_mut(0, FRAMES as usize * FRAME) }.fill(7);
         let ends = [end(0, &sockets[0])?, end(1, &sockets[1])?];
         Ok(XdpSender { entries, completions, socket, ends, datagrams, next: 0, pending: 0 })
     }
 
-    /// Takes back frames that were sent.
+    /// Reclaims frames that the kernel has sent.
     fn complete(&mut self) {
         while self.completions.take().is_some() {
             self.pending -= 1;
@@ -217,7 +221,7 @@ impl Sender for XdpSender {
         self.complete();
         for index in 0..self.datagrams.min((FRAMES - self.pending) as usize) as u32 {
             let start = (self.next.wrapping_add(index) % FRAMES) as usize * FRAME + HEADERS;
-            // SAFETY: the kernel has given the frame back.
+            // SAFETY: the kernel has returned the frame.
             unsafe { self.socket.frames.bytes_mut(start, DATAGRAM) }.fill(7);
         }
         true
@@ -225,14 +229,14 @@ impl Sender for XdpSender {
 
     fn send(&mut self) -> io::Result<usize> {
         self.complete();
-        // The frames come back in order.
+        // The kernel returns the frames in order.
         if (FRAMES - self.pending) < self.datagrams as u32 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         for _ in 0..self.datagrams {
             let addr = (self.next % FRAMES) as usize * FRAME;
             self.next = self.next.wrapping_add(1);
-            // SAFETY: the kernel has given the frame back.
+            // SAFETY: the kernel has returned the frame.
             let frame = unsafe { self.socket.frames.bytes_mut(addr, HEADERS) };
             frame::write(frame, self.ends[0], self.ends[1], DATAGRAM);
             let len = (HEADERS + DATAGRAM) as u32;
@@ -242,11 +246,11 @@ impl Sender for XdpSender {
         self.pending += self.datagrams as u32;
         while self.entries.waiting() > 0 {
             let file = self.socket.file.as_raw_fd();
-            // SAFETY: there are neither bytes nor an address.
+            // SAFETY: the pointers are null, and the lengths are 0.
             let sent = unsafe { libc::sendto(file, null(), 0, libc::MSG_DONTWAIT, null(), 0) };
             if sent < 0 {
                 let error = io::Error::last_os_error();
-                // A call takes 32 frames, and says by EAGAIN that there are more.
+                // A call sends up to 32 frames. The error EAGAIN means that there are more.
                 let more = [libc::EAGAIN, libc::EBUSY, libc::ENOBUFS];
                 if !error.raw_os_error().is_some_and(|error| more.contains(&error)) {
                     return Err(error);
@@ -272,7 +276,7 @@ pub(crate) struct XdpReceiver {
 }
 
 impl XdpReceiver {
-    /// In the place of a socket.
+    /// Receives the datagrams that are addressed to `receiver`.
     pub(crate) fn new(place: &Place, receiver: &UdpSocket) -> io::Result<XdpReceiver> {
         let (socket, interface) = Socket::new(place, 1, libc::XDP_RX_RING)?;
         let entries = Ring::new(&socket.file, libc::XDP_PGOFF_RX_RING, socket.offsets.rx)?;
@@ -291,7 +295,7 @@ impl Receiver for XdpReceiver {
     fn receive(&mut self) -> io::Result<usize> {
         let mut datagrams = 0;
         while let Some(entry) = self.entries.take() {
-            // SAFETY: the frame is ours until it is free again.
+            // SAFETY: the kernel does not write the frame until it is free again.
             let frame =
                 unsafe { self.socket.frames.bytes(entry.addr as usize, entry.len as usize) };
             let datagram = frame::read(frame, self.port);

@@ -1,6 +1,6 @@
-//! What waits to be sent. [`Connection::pending`] is the only function that looks at all owners of
-//! such content. The general route of a datagram, the fast route and the batch ask it. If a new
-//! kind of frame is missing here, it waits until something else is sent, and the test
+//! Content that waits to be sent. [`Connection::pending`] is the only function that checks all
+//! owners of such content. The usual way, the fast path and the batch call it. If a new kind of
+//! frame is missing here, it waits until something else is sent, and the test
 //! `pending_frame_of_every_type_leaves_during_a_transfer` fails.
 
 use super::Connection;
@@ -20,7 +20,7 @@ pub(super) enum Content {
     HandshakeDone,
     /// NEW_TOKEN.
     Tokens,
-    /// A PING that the application or a timer wants.
+    /// A PING that the application or a timer has requested.
     Ping,
     /// Frames that hooks have queued.
     HookFrames,
@@ -38,7 +38,7 @@ pub(super) enum Content {
     Copies,
     /// Probes of a packet number space after a probe timeout.
     Probes,
-    /// Received packets that are not acknowledged.
+    /// Acknowledgements of received packets.
     Acks,
 }
 
@@ -75,7 +75,7 @@ impl Pending {
         self.0 == Content::Streams.bit()
     }
 
-    /// Returns true if content waits that any path can carry.
+    /// Returns true if there is content that any path can carry.
     #[inline(always)]
     pub(super) fn is_for_any_path(self) -> bool {
         self.0 & !Pending::BOUND != 0
@@ -83,7 +83,7 @@ impl Pending {
 }
 
 impl Connection {
-    /// Returns what waits to be sent, apart from probes and acknowledgements.
+    /// Returns the content that waits to be sent, apart from probes and acknowledgements.
     pub(super) fn pending(&self) -> Pending {
         Pending(self.pending_besides_streams().0 | self.pending_of_streams(false).0)
     }
@@ -105,8 +105,8 @@ impl Connection {
             .with(Content::Validation, self.probing_path().is_some())
     }
 
-    /// Returns what waits for streams. Only this part can grow if STREAM frames are sent. The
-    /// caller may already know that streams have data.
+    /// Returns the pending content of streams. Sending STREAM frames can add only to this part.
+    /// `known` is true if the caller knows that streams have data.
     #[inline(always)]
     pub(super) fn pending_of_streams(&self, known: bool) -> Pending {
         Pending::default()

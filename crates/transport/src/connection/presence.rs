@@ -1,20 +1,20 @@
-//! The compiler knows if hooks can be attached. What runs for every packet is compiled twice: once
-//! without any call of a hook, for connections that have none, and once with a test at each
-//! operation (`operate.rs`).
+//! Lets the compiler know whether hooks can be attached. Code that runs for every packet is
+//! compiled twice. One copy has no calls of hooks, and is for connections without hooks. The other
+//! copy has a test at each operation (`operate.rs`).
 //!
-//! Hooks come and go between two calls into the connection, or at the end of one (`requests.rs`),
-//! so the copy that a call begins with holds until its end.
+//! Hooks are attached and detached only between two calls into the connection, or at the end of a
+//! call (`requests.rs`). A call can therefore use one copy until its end.
 
 use super::Connection;
 use crate::operation::{AbiValue, Bytes, Operation};
 
-/// Calls of operations, as [`Connection`] has them by the same names.
+/// Calls of operations, with the same names as the functions of [`Connection`].
 pub(super) trait Presence: Copy {
-    /// False: no hook is attached to the connection.
+    /// Whether hooks may be attached to the connection.
     const POSSIBLE: bool;
 
-    /// True if nobody is attached to any of the operations with these bits ([`Operation::bits`]),
-    /// so that what does the same without calling them may be taken instead.
+    /// Returns true if no hook is attached to any of the operations with these bits
+    /// ([`Operation::bits`]). Code that does the same without these operations can then be used.
     #[inline(always)]
     fn may_pass_over(self, connection: &Connection, operations: u128) -> bool {
         !Self::POSSIBLE || !connection.hooks.is_any_hooked(operations)

@@ -17,23 +17,27 @@ use crate::path::BASE_SIZE;
 use crate::received::EcnCodepoint;
 use crate::recovery::{DeliveryMark, SentPacket};
 
-/// A datagram has one packet at most of each space; application data of one path ID is enough.
+/// Maximum number of packets in a datagram: one each for Initial, Handshake and application data.
+/// The application data belongs to one path ID.
 const MAX_PACKETS: usize = 3;
 
-/// Limits on the content of a datagram to be sent.
+/// Limits on the content of the next datagram.
 #[derive(Clone, Copy)]
 pub(super) struct Allowance {
-    /// Path that the datagram goes on.
+    /// Path on which the datagram is sent.
     pub path: PathKey,
-    /// Most bytes of UDP payload.
+    /// Maximum UDP payload in bytes.
     pub size: usize,
-    /// True if packets that count toward bytes in flight may be sent: window and pace have room.
+    /// True if the congestion window and the pacer permit packets that count toward bytes in
+    /// flight.
     pub in_flight: bool,
-    /// The path is not the one that its path ID uses: nothing but frames that probe it (RFC 9000 s.9.1).
+    /// True if this is not the current path of its path ID. The datagram then carries only frames
+    /// that probe the path (RFC 9000 s.9.1).
     pub passive: bool,
-    /// What any path may carry goes on this one: with several, the scheduler has chosen it.
+    /// True if the datagram also carries content that any path can carry. With several paths, the
+    /// scheduler has chosen this path for it.
     pub shared: bool,
-    /// Nothing but PING and PADDING: this datagram finds out whether its size gets through.
+    /// True for an MTU probe, which carries only PING, IMMEDIATE_ACK and PADDING frames.
     pub mtu_probe: bool,
 }
 
@@ -60,8 +64,12 @@ pub(super) struct TxPacket {
 }
 
 impl Connection {
-    /// The next datagram to send, written into `buffer`, which should have room for 65,527 bytes or
-    /// as many as [`TransportConfig::max_mtu`](super::TransportConfig::max_mtu) says; none: nothing now.
+    /// Writes the next datagram to send into `buffer`. Returns `None` if there is nothing to send
+    /// now.
+    ///
+    /// `buffer` should have room for 65,527 bytes, or for as many as
+    /// [`TransportConfig::max_mtu`](super::TransportConfig::max_mtu) permits. A smaller buffer
+    /// limits the size of datagrams.
     pub fn poll_transmit(&mut self, now: Timestamp, buffer: &mut [u8]) -> Option<Transmit> {
         self.now = now;
         self.run_requests();
@@ -111,7 +119,8 @@ impl Connection {
             });
         let datagram = self.datagram_on(hooks, now, Target { path: key, shared: true }, buffer);
         let active = self.path().key();
-        // A path that is validated goes first. What keeps that from sending keeps back nothing of the active one.
+        // A path that is being validated has priority. If it cannot send, the active path still
+        // can.
         if datagram.is_none() && key != active {
             return self.datagram_on(hooks, now, Target { path: active, shared: true }, buffer);
         }
@@ -129,7 +138,7 @@ impl Connection {
         let allowance = self.allowance(hooks, now, target, buffer.len())?;
         let key = target.path;
         let mut wanted: [Option<SpaceId>; MAX_PACKETS] = [None; MAX_PACKETS];
-        // Application data in the packet numbers of this path.
+        // Application data uses the packet number space of this path's ID.
         let data = SpaceId::Data(self.paths[key].id());
         let ids = self.spaces.ids().filter(|id| {
             (!id.is_data() || *id == data) && self.has_content(hooks, now, *id, allowance)
@@ -164,7 +173,7 @@ impl Connection {
             let before = writer.position();
             let Some(sent) = self.transmit_packet(hooks, now, id, allowance, &mut writer, pad)
             else {
-                // Those before it are on their way as far as loss detection knows.
+                // Loss detection has recorded the packets before this one as sent.
                 writer.truncate(before);
                 break;
             };
@@ -172,8 +181,8 @@ impl Connection {
         }
         let written = writer.position();
         if initial && written > 0 {
-            // The packet that failed was to fill the datagram; what is no packet does as well
-            // (RFC 9000 s.14.1).
+            // The packet that failed would have padded the datagram. Bytes that are not a packet
+            // pad it, too (RFC 9000 s.14.1).
             let missing = MIN_INITIAL_DATAGRAM.min(size).saturating_sub(written);
             writer.zeros(missing).ok()?;
         }
@@ -184,7 +193,8 @@ impl Connection {
         }
         let ecn = if marked { EcnCodepoint::Ect0 } else { EcnCodepoint::NotEct };
         let bytes = writer.written_mut();
-        // RFC 8999 s.5.1: the version is behind the first byte. Whoever looks at the datagram sees it.
+        // RFC 8999 s.5.1: the version follows the first byte. Hooks and the log see the new
+        // version.
         if let (Some(unknown), Some(version)) = (self.start.unknown(), bytes.get_mut(1..5)) {
             version.copy_from_slice(&unknown.0.to_be_bytes());
         }
@@ -197,7 +207,8 @@ impl Connection {
         Some(Transmit { destination: path.remote(), source: path.local(), ecn, size })
     }
 
-    /// Tells hooks how much the application has written since they were told last.
+    /// Notifies hooks of the number of bytes that the application has written since the last
+    /// notification.
     #[cold]
     fn tell_written(&mut self) {
         let bytes = self.streams.take_written();
@@ -213,7 +224,7 @@ impl Connection {
         self.stats.bytes_sent += size as u64;
     }
 
-    /// None: nothing at all may be sent.
+    /// Returns the limits on the next datagram of a path, or `None` if nothing may be sent on it.
     fn allowance(
         &mut self,
         hooks: impl Presence,
@@ -223,13 +234,14 @@ impl Connection {
     ) -> Option<Allowance> {
         let quiet = self.is_quiet(key);
         let path = &self.paths[key];
-        // RFC 8899 s.4.3: where nothing is heard any more, the path may have begun to swallow large
-        // datagrams. Probes must not be among them, or nothing would ever be known to be lost.
+        // RFC 8899 s.4.3: after a probe timeout, the path may be dropping large datagrams. The
+        // probes must be small, because otherwise they would be lost, too, and losses could not be
+        // detected.
         let largest = if quiet { u16::MAX } else { BASE_SIZE };
         let (mtu, credit) = (path.mtu().min(largest), path.credit());
         let validated = path.is_validated();
         if !path.may_send() {
-            // Not for want of a window that it waits.
+            // The anti-amplification limit blocks the path, not the congestion window.
             self.paths[key].on_underused(now);
             return None;
         }
@@ -255,8 +267,8 @@ impl Connection {
         if passive {
             allowance.size = size.min(MIN_INITIAL_DATAGRAM);
         } else if in_flight && validated && self.handshake.is_confirmed() && quiet {
-            // Not before the peer is known to be there: a probe takes more than may be sent until then,
-            // and the PATH_CHALLENGE would wait for what it took (RFC 9000 s.8.1, s.8.2.1).
+            // No MTU probe is sent until the path is validated. It would use up anti-amplification
+            // credit, and the PATH_CHALLENGE would have to wait for more (RFC 9000 s.8.1, s.8.2.1).
             let (waiting, datagrams) = (self.streams.buffered(), self.datagrams.are_used());
             self.paths[key].weigh_mtu(waiting, datagrams);
             allowance = self.probe_mtu(hooks, now, buffer, allowance);
@@ -264,7 +276,8 @@ impl Connection {
         Some(allowance)
     }
 
-    /// Earliest time at which a datagram may leave; none: now.
+    /// Returns the earliest time at which a datagram of `size` bytes may leave, or `None` if it may
+    /// leave now.
     fn pace(
         &mut self,
         hooks: impl Presence,
@@ -282,7 +295,7 @@ impl Connection {
         })
     }
 
-    /// True if no probe of another kind is due on a path.
+    /// Returns true if no PTO probe is due on a path.
     fn is_quiet(&self, key: PathKey) -> bool {
         self.spaces.probes(SpaceId::Data(self.paths[key].id())) == 0
     }
@@ -365,7 +378,8 @@ impl Connection {
         }
     }
 
-    /// True if acknowledgements of a space are due on a path; of 1-RTT packets, those of all path IDs.
+    /// Returns true if acknowledgements of a space are due on a path. With multipath, application
+    /// data includes the spaces of all path IDs.
     fn acks_are_due(
         &mut self,
         hooks: impl Presence,
@@ -395,7 +409,7 @@ impl Connection {
         due && self.acks_go(hooks, id, path)
     }
 
-    /// True if acknowledgements of packet number space `id` are to be sent on this path.
+    /// Returns true if acknowledgements of packet number space `id` may be sent on this path.
     pub(super) fn acks_go(&mut self, hooks: impl Presence, id: SpaceId, path: PathKey) -> bool {
         if self.speaks_multipath() {
             return self.acks_go_of_paths(hooks, id, path);
@@ -408,17 +422,20 @@ impl Connection {
         chosen == path
     }
 
-    /// True if the application has data to send, whatever keeps it from being sent.
+    /// Returns true if the application has data to send, even if congestion control or pacing
+    /// delays it. Stream data counts only if the peer's flow control limits permit it and no hook
+    /// holds it back.
     pub fn application_waits(&self) -> bool {
         self.streams_go() || self.datagrams.wants_to_send()
     }
 
-    /// True if stream data waits that no hook holds back.
+    /// Returns true if stream data waits and no hook holds it back.
     pub(super) fn streams_go(&self) -> bool {
         self.streams.wants_to_send() && !self.extensions.holds_streams(self.now)
     }
 
-    /// There is room and nothing to fill it with: what is in flight says nothing of the path.
+    /// Records that the window has room, but that there is nothing to send. The bytes in flight
+    /// then say nothing about the capacity of the path.
     fn note_app_limited(&mut self, hooks: impl Presence, now: Timestamp, allowance: Allowance) {
         if !allowance.in_flight {
             return;
@@ -432,7 +449,8 @@ impl Connection {
         });
     }
 
-    /// Writes a packet; whether it is marked. None: it could not be protected.
+    /// Writes a packet. Returns whether it has an ECN mark, or `None` if it could not be built or
+    /// protected.
     fn transmit_packet(
         &mut self,
         hooks: impl Presence,
@@ -470,7 +488,7 @@ impl Connection {
         let mtu_probe = allowance.mtu_probe;
         let kind = SentPacketKind { eliciting, in_flight, mtu_probe, content };
         let input = (id, number, size, eliciting, key);
-        // What was sent counts.
+        // The packet is sent in any case, so a hook cannot replace this action.
         hooks.act_always(self, Operation::SendPacket, input, |connection| {
             connection.on_packet_sent(hooks, now, id, number, size, kind);
         });
@@ -497,7 +515,7 @@ impl Connection {
         hooks.notify(self, Operation::GenerateHeader, (id, number, allowance.path));
         let input = (id, number, packet.room()?);
         let (mut room, frames) = packet.payload()?;
-        // A hook cannot write frames here.
+        // A hook cannot replace this action.
         let write = |connection: &mut Connection| {
             if allowance.mtu_probe {
                 connection.write_mtu_probe(id, &mut room, frames);
@@ -535,7 +553,8 @@ impl Connection {
         Some(number)
     }
 
-    /// True if the next packet is sent with the Fixed Bit cleared (RFC 9287 s.3.1).
+    /// Returns true if the next packet is sent with the Fixed Bit cleared (RFC 9287 s.3.1). The
+    /// choice is random.
     #[inline(always)]
     pub(super) fn greases_bit(&mut self) -> bool {
         self.config.grease
@@ -543,7 +562,8 @@ impl Connection {
             && self.coins.toss(&mut self.rng)
     }
 
-    /// Begins a packet.
+    /// Begins a packet by writing its header. Returns `None` if that is impossible, for example
+    /// because there is no room.
     pub(super) fn begin_packet<'d, 'b>(
         &mut self,
         hooks: impl Presence,
@@ -556,7 +576,8 @@ impl Connection {
         PacketBuilder::open(writer, &header, TxNumber { space, number, acked }, pad)
     }
 
-    /// The header of the next packet of a space.
+    /// Returns the header of the next packet of a space. Returns `None` if a 1-RTT packet has no
+    /// keys.
     fn next_header(
         &mut self,
         hooks: impl Presence,
@@ -568,7 +589,7 @@ impl Connection {
         let kind = match id {
             SpaceId::Data(_) if self.may_send_early() => LongKind::ZeroRtt,
             SpaceId::Data(_) => {
-                // RFC 9000 s.17.4: it may be any value where it is not offered for measurement.
+                // RFC 9000 s.17.4: the spin bit may have any value if it is disabled.
                 let spin = hooks.decide(self, Operation::SpinBit, key, false);
                 let key_phase = self.keys.one_rtt()?.bit();
                 return Some(Header::Short(ShortHeader { dcid, spin, key_phase, fixed_bit }));
@@ -592,7 +613,8 @@ impl Connection {
         let bytes = size as u64;
         self.stats.packets_sent += 1;
         if self.spaces.get(id).is_none() {
-            // No acknowledgement can take it out of what is in flight.
+            // The space is gone, so no acknowledgement could remove the packet from bytes in
+            // flight.
             return;
         }
         let key = kind.content.path;
@@ -601,7 +623,7 @@ impl Connection {
             let idle = kind.content.nested && !self.application_waits();
             let path = &mut self.paths[key];
             if idle {
-                // RFC 9002 s.7.8: window and rate say nothing of what the application would send.
+                // RFC 9002 s.7.8: window and rate do not show what the application would send.
                 path.on_underused(now);
                 path.on_app_limited();
             }
@@ -633,7 +655,8 @@ impl Connection {
         }
     }
 
-    /// What completes the handshake at the peer, of an application that closed before it was sent.
+    /// Sends what the peer needs to complete the handshake, if the application closed the
+    /// connection before that was sent.
     fn transmit_last_flight(
         &mut self,
         hooks: impl Presence,
@@ -643,9 +666,10 @@ impl Connection {
         if !self.closing.ends_by_application() || !self.handshake.is_complete() {
             return None;
         }
-        // Later flights of the server's are tickets alone.
+        // The server's later flights contain only session tickets.
         let owed = match self.side {
-            // Once the handshake is confirmed the space is gone: the peer has its Finished.
+            // After the handshake is confirmed, the space is gone, and the peer has the client's
+            // Finished.
             Side::Client => self.spaces.has_crypto(SpaceId::Handshake),
             Side::Server => self.handshake.owes_done(),
         };
@@ -654,14 +678,15 @@ impl Connection {
         owed.then(|| self.datagram_on(hooks, now, target, buffer)).flatten()
     }
 
-    /// RFC 9000 s.10.2: in every space that the peer may be able to read.
+    /// RFC 9000 s.10.2: sends CONNECTION_CLOSE in each packet number space that the peer may be able
+    /// to read. Returns `None` if CONNECTION_CLOSE is not due.
     fn transmit_close(&mut self, _now: Timestamp, buffer: &mut [u8]) -> Option<Transmit> {
         let Closing::Telling { error, tell, .. } = &mut self.closing else { return None };
         if !std::mem::take(tell) {
             return None;
         }
         let error = error.clone();
-        // RFC 10069 s.2.6: on any path.
+        // RFC 10069 s.2.6: any path can carry CONNECTION_CLOSE.
         let best = if self.speaks_multipath() { self.best_path() } else { None };
         let key = best.unwrap_or(self.path().key());
         let path = &self.paths[key];
@@ -681,7 +706,7 @@ impl Connection {
             let before = writer.position();
             let place = TxPlace { space: *id, path: key };
             if self.write_close(place, &error, &mut writer, pad).is_none() {
-                // What stands before it says the same.
+                // The packets before this one report the same error.
                 writer.truncate(before);
                 break;
             }
@@ -703,7 +728,7 @@ impl Connection {
         Some(Transmit { destination, source, ecn, size })
     }
 
-    /// Writes a packet of nothing but CONNECTION_CLOSE. Returns `None` if it could not be written.
+    /// Writes a packet that has only CONNECTION_CLOSE. Returns `None` if it could not be written.
     fn write_close(
         &mut self,
         place: TxPlace,
@@ -729,7 +754,7 @@ impl Connection {
     }
 }
 
-/// What loss detection is told of a packet beside its number and size.
+/// Properties of a sent packet that loss detection needs, apart from its number and size.
 pub(super) struct SentPacketKind {
     pub eliciting: bool,
     pub in_flight: bool,

@@ -1,10 +1,10 @@
-//! Datagrams of stream data behind one that is written: as many as go with it in one message to the
-//! system.
+//! Adds datagrams of stream data that are sent in the same GSO message as the last datagram.
 //!
-//! They are those that [`Connection::poll_transmit`] would give one after the other, byte for byte;
-//! tests compare them. What cannot have changed since the last one is asked for once: what is due
-//! beside stream data, the path, the header. Of several paths it is the one that the last datagram
-//! went on, as long as it has room: what the choice is made from stays as it is.
+//! [`Connection::poll_transmit`] would return the same datagrams one after the other, byte for
+//! byte, and tests compare them. Conditions that cannot have changed since the last datagram are
+//! checked only once: pending content other than stream data, the path, and the header. With
+//! several paths, a batch stays on the path of the last datagram as long as that path has room. The
+//! inputs of the choice stay the same.
 
 use super::Connection;
 use super::Transmit;
@@ -43,8 +43,8 @@ impl Connection {
         self.write_more(now, place, last, buffer, most)
     }
 
-    /// As [`Connection::poll_transmit_more`], of a connection that has several paths, or may have:
-    /// as long as the choice among them would be the same.
+    /// Like [`Connection::poll_transmit_more`], for a connection that has or may have several
+    /// paths. Ends the batch if the next choice of a path would differ.
     #[inline(never)]
     fn more_of_paths(
         &mut self,
@@ -65,7 +65,8 @@ impl Connection {
         bytes
     }
 
-    /// Writes datagrams as long as they are alike. The caller has checked that the first one is.
+    /// Writes datagrams until one would differ from `last`, and returns their total size in bytes.
+    /// The caller has checked the first one.
     #[inline(always)]
     fn write_more(
         &mut self,
@@ -78,7 +79,7 @@ impl Connection {
         let marked = last.ecn == EcnCodepoint::Ect0;
         let Some(mut run) = self.begin_run(place, marked) else { return 0 };
         let rate = whole_rate(&self.paths[place.path]);
-        // The caller has found something to send.
+        // The caller has checked that there is something to send.
         run.more = true;
         let mut at = 0;
         for _ in 0..most {
@@ -101,8 +102,8 @@ impl Connection {
         at
     }
 
-    /// True if the next datagram is one of nothing but stream data to where the last one went, with
-    /// room for as much.
+    /// Returns true if the next datagram has only stream data, and the addresses and size of
+    /// `last`.
     fn continues(&mut self, now: Timestamp, last: &Transmit) -> bool {
         self.issue_ids();
         let place = TxPlace { space: SpaceId::DATA, path: self.path().key() };
@@ -111,15 +112,16 @@ impl Connection {
             && is_to(self.path(), last)
             && self.is_plain();
         if goes_on {
-            // As each time that a path is asked for room.
+            // `plain_room` does this, too.
             self.paths.active_mut().set_hook_window(None);
         }
         goes_on
     }
 
-    /// The path of several on which the next datagram goes, and its packets' space, if that is
-    /// where the last one went, and it is one of nothing but stream data with room for as much. Of
-    /// a hook's choice, for how many datagrams it holds.
+    /// Returns the path and packet number space of the next datagram on a connection with several
+    /// paths. Returns `None` if it has other content than stream data, or other addresses or
+    /// another size than `last`. If a hook chose the path, also returns the number of datagrams for
+    /// which the choice holds.
     fn path_again(&mut self, now: Timestamp, last: &Transmit) -> Option<(TxPlace, Option<usize>)> {
         let chosen = !MayBeAttached.may_pass_over(self, PASSED_OVER);
         if chosen && !MayBeAttached.may_pass_over(self, PASSED_OVER_BUT_CHOICE) {
@@ -139,7 +141,7 @@ impl Connection {
     }
 
     /// Returns true if the next datagram has only stream data, too. Checks only what the last one
-    /// can have changed. `waits` is true if it is known that a stream has data.
+    /// can have changed. `waits` is true if a stream is known to have data.
     #[inline(always)]
     fn takes_another(&mut self, waits: bool) -> bool {
         let fresh = self.keys.one_rtt().is_some_and(|keys| keys.wear() == Wear::Fresh);
@@ -147,7 +149,7 @@ impl Connection {
     }
 }
 
-/// True if a datagram was sent on a path, as large as those that it takes.
+/// Returns true if the datagram `last` has the addresses and the maximum size of a path.
 fn is_to(path: &Path, last: &Transmit) -> bool {
     usize::from(path.mtu()) == last.size
         && (path.remote(), path.local()) == (last.destination, last.source)

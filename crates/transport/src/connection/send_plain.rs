@@ -1,11 +1,11 @@
-//! The short way of an outgoing datagram that is one 1-RTT packet with only stream data, like most
-//! datagrams of a transfer. What such a packet needs is looked up once, and nothing else is looked
-//! up.
+//! The fast path for an outgoing datagram that is one 1-RTT packet with only stream data. Most
+//! datagrams of a transfer are like this. The fast path looks up only what such a packet needs, and
+//! only once.
 //!
-//! It has the same effect as the long way (`send.rs`, `write.rs`) for the same packet, in the same
-//! order. A seed therefore gives the same bytes on both, and tests compare them. If anything but
-//! stream data is due, the datagram is sent the long way. `multipath/send.rs` chooses among several
-//! paths.
+//! For the same packet, the fast path has the same effects as the usual way (`send.rs`,
+//! `write.rs`), in the same order. A seed therefore gives the same bytes on both, and tests compare
+//! them. If anything but stream data is due, the datagram is built the usual way.
+//! `multipath/send.rs` chooses among several paths.
 
 use equic_wire::frame::Stream;
 use equic_wire::packet::{OpenPacket, ShortHeader};
@@ -27,8 +27,8 @@ use crate::path::BASE_SIZE;
 use crate::received::EcnCodepoint;
 use crate::stream::WrittenPiece;
 
-/// Operations that the short way passes over: who is attached to one of these sees every packet on
-/// the long way.
+/// Operations that the fast path skips. If a hook is attached to one of them, every packet is sent
+/// the usual way.
 pub(super) const PASSED_OVER: u128 = Operation::bits(&[
     Operation::ApplicationWrote,
     Operation::SelectPath,
@@ -57,33 +57,34 @@ pub(super) const PASSED_OVER: u128 = Operation::bits(&[
     Operation::SendDatagram,
 ]);
 
-/// [`PASSED_OVER`] without the choice of the path: hooks on that are asked on the short way of
-/// connections with several paths, too.
+/// [`PASSED_OVER`] without [`Operation::SelectPath`]. With several paths, the fast path calls the
+/// hooks on that operation.
 pub(super) const PASSED_OVER_BUT_CHOICE: u128 =
     PASSED_OVER & !Operation::bits(&[Operation::SelectPath]);
 
 /// Room that a path has for a datagram of stream data.
 pub(super) enum Room {
-    /// Nothing is to be found out about the path, and window and pace let a datagram of so many
-    /// bytes go.
+    /// The path is settled ([`Path::is_settled`]), and window and pacer permit a datagram of this
+    /// many bytes.
     For(u16),
-    /// Window or pace hold it back.
+    /// The congestion window or the pacer does not permit a datagram now.
     Full,
-    /// The path has other things to send.
+    /// The path is not settled, so the usual way must decide what to send.
     Unknown,
 }
 
-/// Packets with only stream data that are sent one after the other in the same way.
+/// A run of consecutive packets with only stream data on the same path.
 pub(super) struct Run {
     pub place: TxPlace,
     /// True if the datagrams have an ECN mark.
     pub marked: bool,
     header: ShortHeader,
-    /// True if it is known, after the last packet, that a stream has more data.
+    /// True if a stream is known to have more data after the last packet.
     pub more: bool,
 }
 
-/// Asks a path for room. Where there is none it takes note of that as on the long way.
+/// Returns the room that a path has. If the window or the pacer leaves no room, the path records
+/// this, as in the usual way.
 #[inline(always)]
 pub(super) fn plain_room(path: &mut Path, now: Timestamp) -> Room {
     if !path.is_settled(now) {
@@ -93,15 +94,16 @@ pub(super) fn plain_room(path: &mut Path, now: Timestamp) -> Room {
     settled_room(path, now, whole_rate)
 }
 
-/// Rate at which datagrams leave on a path: as a whole number, as hooks are told it. What leaves in
-/// one message does not change it ([`crate::congestion::Controller::pacing_rate`]).
+/// Returns the rate at which datagrams leave on a path, rounded down to whole bytes per second, the
+/// precision that hooks see. The rate stays the same within one GSO message
+/// ([`crate::congestion::Controller::pacing_rate`]).
 #[inline(always)]
 pub(super) fn whole_rate(path: &Path) -> Rate {
     let rate = path.pacing_rate().as_bytes_per_second() as u64;
     Rate::bytes_per_second(rate as f64)
 }
 
-/// As [`plain_room`], of a path on which the last datagram went at the same time.
+/// Like [`plain_room`], for a path on which the last datagram was sent at the same time.
 #[inline(always)]
 pub(super) fn settled_room(
     path: &mut Path,
@@ -120,8 +122,8 @@ pub(super) fn settled_room(
 }
 
 impl Connection {
-    /// Returns the next datagram if it can be sent the short way. Returns `None` if it cannot, or
-    /// if there is no datagram. The long way then finds the same state as without this call.
+    /// Returns the next datagram if the fast path can send it. Returns `None` if it cannot, or if
+    /// there is no datagram. The usual way then finds the same state as without this call.
     pub(super) fn next_plain_datagram(
         &mut self,
         now: Timestamp,
@@ -141,8 +143,8 @@ impl Connection {
         Some(transmit)
     }
 
-    /// The only path, with its space and the size of a datagram, if nothing but stream data is to
-    /// go there, and may.
+    /// Returns the space, the path and the datagram size if there is only one path. Returns `None`
+    /// if acknowledgements or probes are due, or if the path has no room.
     #[inline(always)]
     fn plain_room_of_one(&mut self, now: Timestamp) -> Option<(TxPlace, u16)> {
         let place = TxPlace { space: SpaceId::DATA, path: self.path().key() };
@@ -155,8 +157,8 @@ impl Connection {
         }
     }
 
-    /// Returns true if only stream data is to be sent, and nothing remains to be negotiated with
-    /// the peer. Does not check what belongs to a path ([`Connection::pending_on`]).
+    /// Returns true if only stream data waits, and nothing remains to be negotiated with the peer.
+    /// The caller must check what belongs to a path ([`Connection::pending_on`]).
     pub(super) fn is_plain(&mut self) -> bool {
         self.keys.are_one_rtt_alone()
             && self.handshake.is_confirmed()
@@ -165,7 +167,7 @@ impl Connection {
             && self.pending().is_streams_only()
     }
 
-    /// Returns true if events are logged. All packets take the general route then.
+    /// Returns true if events are logged. All packets are then sent the usual way.
     #[inline(always)]
     pub(super) fn is_logged(&self) -> bool {
         #[cfg(feature = "qlog")]
@@ -192,17 +194,18 @@ impl Connection {
         Some(Transmit { destination: path.remote(), source: path.local(), ecn, size })
     }
 
-    /// Begins a run of packets.
+    /// Begins a run of packets. Returns `None` if there are no 1-RTT keys.
     #[inline(always)]
     pub(super) fn begin_run(&mut self, place: TxPlace, marked: bool) -> Option<Run> {
         let key_phase = self.keys.one_rtt()?.bit();
         let dcid = self.dcid(place.path);
-        // Each packet has its own Fixed Bit.
+        // `open_plain` sets the Fixed Bit of each packet.
         let header = ShortHeader { dcid, spin: false, key_phase, fixed_bit: true };
         Some(Run { place, marked, header, more: false })
     }
 
-    /// Writes the next packet of a run and returns its size.
+    /// Writes the next packet of a run and returns its size. Returns `None` if no packet was
+    /// written.
     #[inline(always)]
     pub(super) fn write_plain_packet(
         &mut self,
@@ -221,13 +224,13 @@ impl Connection {
             self.restore_numbers(id, unused);
             return None;
         };
-        // `open_plain` has seen to it that the tag has room.
+        // `open_plain` has checked that there is room for the tag.
         let room = writer.remaining().saturating_sub(TAG_LEN);
         let mut payload = Writer::new(&mut writer.unwritten_mut()[..room]);
         let frames = self.write_plain_streams(&mut payload, &mut run.more);
         let written = payload.position();
         let Some(frames) = frames else {
-            // No stream had data after all: whatever is due goes the long way, with this number.
+            // No stream had data after all. The usual way sends whatever is due, with this number.
             self.restore_numbers(id, unused);
             return None;
         };
@@ -246,15 +249,15 @@ impl Connection {
         Some(size)
     }
 
-    /// Gives back the packet numbers of a packet that was not written.
+    /// Restores the packet numbers if a packet was not written.
     fn restore_numbers(&mut self, id: SpaceId, unused: PacketNumbers) {
         if let Some(space) = self.space(id) {
             space.numbers = unused;
         }
     }
 
-    /// Writes the header; none: there is no room for a packet, or the peer could not tell its
-    /// number.
+    /// Writes the header. Returns `None` if there is no room for a packet, or if the peer could not
+    /// reconstruct the packet number.
     #[inline(always)]
     fn open_plain(
         &mut self,
@@ -270,8 +273,8 @@ impl Connection {
         (writer.remaining() > TAG_LEN).then_some(open)
     }
 
-    /// Protects a packet whose frames take so many bytes; its size. None: the keys may protect no
-    /// more packets.
+    /// Protects a packet whose frames have `written` bytes, and returns its size. Returns `None` if
+    /// the keys must not protect more packets.
     #[inline(always)]
     fn seal_plain(
         &mut self,
@@ -314,7 +317,7 @@ impl Connection {
             let Some(written) = self.streams.write_piece(writer, room) else { break };
             let WrittenPiece { id, piece, fits, more: left } = written;
             if !fits {
-                // `room` has seen to it; if it was wrong, the data goes later.
+                // `room` has checked this. If it was wrong, the data is sent later.
                 self.streams.on_piece_lost(id, piece.range, piece.fin);
                 break;
             }

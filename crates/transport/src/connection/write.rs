@@ -1,4 +1,4 @@
-//! The frames of a packet, in the order of their urgency.
+//! Writes the frames of a packet, the most urgent first.
 
 use equic_wire::frame::{
     AckRange, Crypto, EcnCounts, Frame, FrameType, NewConnectionId, ResetStream, StopSending,
@@ -18,23 +18,24 @@ use crate::stream::Control;
 /// RFC 9000 s.18.2: the exponent of our ACK Delay fields.
 const ACK_DELAY_EXPONENT: u32 = 3;
 
-/// Bytes below which a STREAM or CRYPTO frame is left for the next packet.
+/// Minimum room for the data of a STREAM or CRYPTO frame, in bytes. With less room, the frame is
+/// left for the next packet.
 pub(super) const MIN_DATA: usize = 16;
 
-/// The room that a hook's frame is sure to get; one that needs more is dropped.
+/// Room in bytes that the frame of a hook is guaranteed. A frame that needs more is dropped.
 const MAX_EXTENSION: usize = 1000;
 
-/// Most bytes of a packet with a short header beside its frames.
+/// Maximum size of a short-header packet without its frames, in bytes.
 const MAX_OVERHEAD: usize = 1 + 20 + 4 + 16;
 
 /// The type of PING frames.
 const PING: u8 = 0x01;
 
-/// Packets in a row with nothing but acknowledgements.
+/// Number of consecutive packets with only acknowledgements after which a PING is added.
 const MAX_SILENCE: usize = 32;
 
-/// The room below which no stream is asked for a frame: one with [`MIN_DATA`], and what stands before
-/// the data, which is 4 to 19 bytes.
+/// Room in bytes below which no stream is considered: [`MIN_DATA`], and an allowance for the
+/// header, which takes 4 to 19 bytes.
 pub(super) const MIN_STREAM: usize = MIN_DATA + 8;
 
 pub(super) fn varint(value: u64) -> VarInt {
@@ -42,7 +43,7 @@ pub(super) fn varint(value: u64) -> VarInt {
 }
 
 impl Connection {
-    /// Writes the frames of a packet; returns whether any of them is ack-eliciting.
+    /// Writes the frames of a packet. Returns true if any of them is ack-eliciting.
     pub(super) fn write_frames(
         &mut self,
         hooks: impl Presence,
@@ -64,7 +65,7 @@ impl Connection {
         }
         let mut silent = frames.len() - before;
         if id.is_data() {
-            // Whatever the window says: a few bytes, on which everything else waits.
+            // The window does not apply, because everything else depends on these few bytes.
             self.write_validation(now, id, allowance, writer, frames);
         }
         if in_flight {
@@ -82,12 +83,13 @@ impl Connection {
                 silent += self.write_extensions(id, allowance.size, false, writer, frames);
                 self.write_ack_frequency(id, writer, frames);
                 self.write_control(now, id, writer, frames);
-                // Behind all on which the peer's sending depends.
+                // Nested hooks come after all frames on which the peer's sending depends.
                 silent += self.write_extensions(id, allowance.size, true, writer, frames);
                 self.write_datagrams(id, writer, frames);
                 self.write_streams(hooks, place, writer, frames);
             }
-            // RFC 9000 s.13.2.4: who only acknowledges learns what the peer knows by a PING now and then.
+            // RFC 9000 s.13.2.4: an endpoint that only acknowledges adds a PING now and then,
+            // to learn which of them the peer has received.
             let silent_since = self.spaces.get(id).map_or(0, |space| space.loss.silent_since());
             let silence = id.is_data() && silent_since >= MAX_SILENCE;
             let ping = probing || allowance.shared && self.activity.take_ping() || silence;
@@ -102,7 +104,7 @@ impl Connection {
         frames.len() > silent
     }
 
-    /// Nothing but PING; PADDING makes the size.
+    /// Writes the frames of an MTU probe. PADDING, which is added later, gives it its size.
     pub(super) fn write_mtu_probe(
         &mut self,
         id: SpaceId,
@@ -112,11 +114,12 @@ impl Connection {
         if self.write_frame(id, &Frame::Ping, writer).is_ok() {
             frames.push(SentFrame::Ping);
         }
-        // draft-ietf-quic-ack-frequency s.7.3: what became of it is known sooner.
+        // draft-ietf-quic-ack-frequency s.7.3: the result of the probe is then known sooner.
         self.write_immediate_ack(id, writer, frames);
     }
 
-    /// draft-ietf-quic-ack-frequency s.6: a probe's acknowledgement does not wait.
+    /// Asks for an immediate acknowledgement of a probe (draft-ietf-quic-ack-frequency s.6), if the
+    /// peer supports that.
     fn write_immediate_ack(
         &mut self,
         id: SpaceId,
@@ -128,7 +131,7 @@ impl Connection {
         }
     }
 
-    /// Writes a frame of the transport's.
+    /// Writes a frame of the transport itself, not of a hook.
     pub(super) fn write_frame(
         &mut self,
         id: SpaceId,
@@ -141,7 +144,7 @@ impl Connection {
         Ok(())
     }
 
-    /// A frame stands in the writer from `start` on.
+    /// Shows the frame that begins at `start` in the writer to hooks, if any are attached.
     #[inline]
     fn frame_written(
         &mut self,
@@ -155,7 +158,7 @@ impl Connection {
         }
     }
 
-    /// A frame of the transport's goes out: hooks may look on.
+    /// Shows a frame of the transport to hooks.
     #[cold]
     fn show_frame(
         &mut self,
@@ -170,8 +173,8 @@ impl Connection {
         self.decide_on_frame(operation, frame_type, input, Some(bytes), |_| bytes.len());
     }
 
-    /// Frames that hooks have queued, those that other hooks brought or the others; how many of them are not
-    /// ack-eliciting.
+    /// Writes the frames that hooks have queued: those of nested hooks if `nested` is true,
+    /// otherwise those of the application's hooks. Returns how many of them are not ack-eliciting.
     fn write_extensions(
         &mut self,
         id: SpaceId,
@@ -182,9 +185,9 @@ impl Connection {
     ) -> usize {
         let mut silent = 0;
         let waiting = self.extensions.len(nested);
-        // Behind other packets there may be too little room, for which no frame is given up.
+        // After other packets in the datagram, the room may be too small. No frame is dropped then.
         let behind = writer.position() == 0 && writer.remaining() + MAX_OVERHEAD < datagram;
-        // RFC 9001 s.5.6: who repeats early data would repeat what an extension means.
+        // RFC 9001 s.5.6: a replay of early data would repeat the effects of the extension.
         if waiting == 0 || !self.keys.has(SpaceId::DATA) || behind {
             return silent;
         }
@@ -192,7 +195,7 @@ impl Connection {
             let contended = self.application_waits();
             self.extensions.share.begin_packet(writer.remaining(), contended);
         }
-        // Those that wait now: a hook may queue another while it writes one.
+        // Handles only the frames that wait now: a hook may queue another while it writes one.
         for _ in 0..waiting {
             if nested && !self.extensions.share.allows() {
                 break;
@@ -202,7 +205,7 @@ impl Connection {
             let length = self.write_extension(id, one, writer.unwritten_mut());
             let (first, off) = (writer.position() == 0, self.hooks.owner(one.frame_type).is_none());
             if length == 0 && !first && most < MAX_EXTENSION && !off {
-                // It may need a packet of its own.
+                // The frame may fit into an empty packet.
                 self.extensions.put_back(one);
                 break;
             }
@@ -217,7 +220,8 @@ impl Connection {
         silent
     }
 
-    /// Has a hook write a frame of its own; how long it is, 0 where there is none.
+    /// Lets a hook write a frame into `room`. Returns the length of the frame, or 0 if the hook has
+    /// not written a valid frame.
     fn write_extension(&mut self, id: SpaceId, one: Extension, room: &mut [u8]) -> usize {
         let most = room.len();
         let (operation, frame_type) = (Operation::WriteFrame, one.frame_type);
@@ -233,8 +237,9 @@ impl Connection {
         0
     }
 
-    /// True if a hook wrote exactly one whole frame of its own type, as its own parser reads it. The bytes behind
-    /// it must not matter: a frame that does not say where it ends would swallow the next.
+    /// Returns true if a hook has written exactly one frame of its type, as the hook's parser reads
+    /// it. The byte after the frame must not matter: a frame that does not define its own end would
+    /// include the next frame.
     fn is_own_frame(
         &mut self,
         id: SpaceId,
@@ -257,7 +262,8 @@ impl Connection {
         parsed == length
     }
 
-    /// Acknowledgements that go on a path in a packet of a space: with several paths, those of others as well.
+    /// Writes the acknowledgements that a packet of a space carries on a path. With several paths,
+    /// these include acknowledgements of other spaces.
     fn write_acks(
         &mut self,
         hooks: impl Presence,
@@ -278,7 +284,7 @@ impl Connection {
         }
     }
 
-    /// An acknowledgement of packets of the space `of` in a packet of the space `id`.
+    /// Writes an acknowledgement of packets of the space `of` in a packet of the space `id`.
     fn write_ack(
         &mut self,
         hooks: impl Presence,
@@ -345,8 +351,9 @@ impl Connection {
         let id = id.of_crypto();
         let Some(space) = self.space(id) else { return };
         if space.probes() > 0 && !id.is_data() && !space.has_crypto() {
-            // RFC 9002 s.6.2.4: data rather than a PING. A server that has not seen the ClientHello can
-            // do nothing with a PING alone, and some close for it.
+            // RFC 9002 s.6.2.4: a probe carries data rather than a PING. A server that has not
+            // received the ClientHello cannot process a PING, and some servers close the
+            // connection.
             space.crypto_out.get_mut().on_first_lost(writer.remaining() as u64);
         }
         loop {
@@ -411,7 +418,7 @@ impl Connection {
     }
 
     fn write_ids(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
-        // RFC 10069 s.3.2: of path 0 the frames of one path are as good.
+        // RFC 10069 s.3.2: for path 0, the frames without a path ID are equivalent.
         while self.ids.local.has_news() {
             let Some(new) = self.ids.local.next_to_announce() else { break };
             let retire = varint(self.ids.local.retire_prior_to(new.sequence));
@@ -445,7 +452,7 @@ impl Connection {
         if !self.streams.has_control() {
             return;
         }
-        // Of several paths the slowest: data that comes over the others waits for that path's.
+        // The slowest path counts, because data from other paths waits for data from that path.
         let rtt = self.paths.iter().map(|path| path.rtt().smoothed()).max().unwrap_or_default();
         loop {
             let Some(control) = self.streams.next_control(now, rtt) else { return };
@@ -461,7 +468,8 @@ impl Connection {
         }
     }
 
-    /// The limit that the peer is told; it can be raised, not lowered (RFC 9000 s.4.1).
+    /// Returns the update of a flow control limit for the peer. A hook can raise the limit, but not
+    /// lower it (RFC 9000 s.4.1).
     fn window_update(&mut self, control: Control) -> Control {
         let (stream, limit) = match control {
             Control::MaxData(limit) => (None, limit),
@@ -491,7 +499,7 @@ impl Connection {
         loop {
             let remaining = writer.remaining().saturating_sub(kept);
             if remaining < MIN_STREAM {
-                // Nobody need be asked: with many streams waiting, that would be dear.
+                // With many waiting streams, it would be expensive to ask them.
                 return;
             }
             let room = |id: StreamId, offset: u64| {
@@ -511,7 +519,7 @@ impl Connection {
             let written = Stream::write_header(writer, id, offset, Some(len), piece.fin)
                 .and_then(|()| self.write_stream_data(writer, id, piece.range.start, len));
             if written.is_err() {
-                // `room` has seen to it; if it was wrong, the data goes later.
+                // `room` has checked this. If it was wrong, the data is sent later.
                 self.streams.on_piece_lost(id, piece.range, piece.fin);
                 return;
             }

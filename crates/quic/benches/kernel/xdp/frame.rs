@@ -1,11 +1,11 @@
-//! What the stack puts around a datagram, made and read by hand: Ethernet, IPv4, UDP.
+//! Writes and reads the headers that the network stack would handle: Ethernet, IPv4 and UDP.
 
 use std::net::Ipv4Addr;
 
-/// Bytes of the three headers.
+/// Total size of the three headers in bytes.
 pub(crate) const HEADERS: usize = 14 + 20 + 8;
 
-/// One end of a way.
+/// Addresses of one end.
 #[derive(Clone, Copy)]
 pub(crate) struct End {
     pub mac: [u8; 6],
@@ -13,7 +13,8 @@ pub(crate) struct End {
     pub port: u16,
 }
 
-/// Writes the headers of a datagram of so many bytes. Its UDP checksum is 0, "none", which IPv4 allows and IPv6 does not.
+/// Writes the headers of a datagram of `length` bytes. The UDP checksum is 0 (no checksum), which
+/// IPv4 permits and IPv6 does not.
 pub(crate) fn write(frame: &mut [u8], from: End, to: End, length: usize) {
     frame[0..6].copy_from_slice(&to.mac);
     frame[6..12].copy_from_slice(&from.mac);
@@ -35,7 +36,7 @@ pub(crate) fn write(frame: &mut [u8], from: End, to: End, length: usize) {
     udp[6..8].copy_from_slice(&[0, 0]);
 }
 
-/// Bytes of the datagram in a frame, if it is one to this port.
+/// Returns the payload of a frame. Returns `None` if the frame has no UDP datagram to this port.
 pub(crate) fn read(frame: &[u8], port: u16) -> Option<&[u8]> {
     let (ethernet, ip) = frame.split_at_checked(14)?;
     let header = usize::from(ip.first()? & 0x0f) * 4;
@@ -47,7 +48,7 @@ pub(crate) fn read(frame: &[u8], port: u16) -> Option<&[u8]> {
     if is_udp && to == port { udp.get(8..length) } else { None }
 }
 
-/// The Internet checksum (RFC 1071) of what has an even number of bytes.
+/// Returns the Internet checksum (RFC 1071) of an even number of bytes.
 fn checksum(bytes: &[u8]) -> u16 {
     let words = bytes.chunks_exact(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]])));
     let mut sum: u32 = words.sum();

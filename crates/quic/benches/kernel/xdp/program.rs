@@ -1,11 +1,12 @@
-//! An XDP program that hands all that comes to one queue's AF_XDP socket: six instructions, loaded by bpf(2) as they are.
+//! An XDP program that redirects all packets of a queue to the queue's AF_XDP socket. bpf(2) loads
+//! its six instructions directly.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 
 use nix::libc;
 
-/// linux/bpf.h.
+/// Constants from linux/bpf.h.
 const MAP_CREATE: libc::c_int = 0;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
 const PROG_LOAD: libc::c_int = 5;
@@ -13,14 +14,16 @@ const LINK_CREATE: libc::c_int = 28;
 const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
-/// The driver runs the program, before it makes an skb: on veth, of what it takes from one.
+/// The driver runs the program, before it creates an skb. veth runs it on packets that it takes
+/// from an skb.
 const DRIVER_MODE: u32 = 1 << 2;
 
-/// The part of `union bpf_attr` that the calls here use, and more than enough of it.
+/// The start of `union bpf_attr`, longer than the calls here need.
 type Attributes = [u32; 32];
 
 fn bpf(command: libc::c_int, attributes: &Attributes) -> io::Result<libc::c_long> {
-    // SAFETY: the attributes are as long as the call is told, and what they point to lives through it (see the callers).
+    // SAFETY: the call gets the length of the attributes. The callers keep alive what they point
+    // to.
     let result = unsafe {
         libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of::<Attributes>())
     };
@@ -28,11 +31,11 @@ fn bpf(command: libc::c_int, attributes: &Attributes) -> io::Result<libc::c_long
 }
 
 fn file(result: libc::c_long) -> OwnedFd {
-    // SAFETY: the call has made a file, which nobody else closes.
+    // SAFETY: the call has created the file descriptor, which has no other owner.
     unsafe { OwnedFd::from_raw_fd(result as RawFd) }
 }
 
-/// The two halves of a pointer or a number of 64 bits.
+/// Returns the low and the high half of a 64-bit pointer or number.
 fn halves(value: u64) -> [u32; 2] {
     [value as u32, (value >> 32) as u32]
 }
@@ -45,13 +48,14 @@ const fn instruction(code: u8, to: u8, from: u8, offset: i16, value: i32) -> u64
         | (value as u32 as u64) << 32
 }
 
-/// Runs as long as it lives.
+/// An attached program. Dropping this detaches the program.
 pub(crate) struct Redirect {
     _files: [OwnedFd; 3],
 }
 
 impl Redirect {
-    /// On an interface in the namespace of this thread, to a socket that is bound to its first queue.
+    /// Attaches the program to an interface in the namespace of this thread. `socket` must be bound
+    /// to the interface's first queue.
     pub(crate) fn new(interface: u32, socket: RawFd) -> io::Result<Redirect> {
         let mut attributes = Attributes::default();
         attributes[..4].copy_from_slice(&[MAP_TYPE_XSKMAP, 4, 4, 1]);
