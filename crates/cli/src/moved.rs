@@ -36,15 +36,24 @@ const REMOVED: &[(&[&str], &str, &str)] = &[
     (&["serve"], "--attach", "use `--gateway-config FILE`, with `interfaces` in the file"),
     (&["serve"], "--push-rules", "use `--push FILE`, with a name that ends in `.toml`"),
     (&["get"], "--push-rules", "use `--push FILE`, with a name that ends in `.toml`"),
+    (&["gateway", "run"], "--user-quota", "use `--max-connections N`"),
+    (&["gateway", "run"], "--user-rate", "use `--new-per-source RATE`"),
+    (&["gateway", "run"], "--deny", LISTS),
+    (&["gateway", "run"], "--allow", LISTS),
+    (&["gateway", "run"], "--deny-files", LISTS),
+    (&["gateway", "run"], "--allow-files", LISTS),
     (&["gateway", "run"], "--no-seccomp", "use `-o gateway.seccomp=false`"),
     (&["gateway", "run"], "--look-every", "use `-o gateway.poll_every=DURATION`"),
 ];
+
+/// Where deny and allow lists belong, because `-o` cannot set them.
+const LISTS: &str = "set `deny`, `allow`, `deny_files` or `allow_files` in a configuration file, or use `equic gateway deny` and `equic gateway allow` while the gateway runs";
 
 /// Commands with the option `-o`.
 const WITH_SETTINGS: [&[&str]; 2] = [&["gateway", "run"], &["gateway", "check"]];
 
 /// Returns an error message if the arguments start with a command that has moved, or if `error` is
-/// about an option that no longer exists.
+/// about an option that no longer exists, or about a limit next to `--config`.
 pub(crate) fn notice(
     error: &clap::Error,
     arguments: impl Iterator<Item = OsString>,
@@ -55,7 +64,42 @@ pub(crate) fn notice(
     {
         return removed(&arguments, option).map(|instead| format!("no option {option}: {instead}"));
     }
+    if error.kind() == ErrorKind::ArgumentConflict
+        && let Some(limit) = conflicting_limit(&arguments, error)
+    {
+        return Some(limit);
+    }
     moved(arguments.into_iter())
+}
+
+/// Returns an error message if `error` is about a limit of `gateway run` next to `--config`. The
+/// limits are in the file, and `-o` replaces them.
+fn conflicting_limit(arguments: &[OsString], error: &clap::Error) -> Option<String> {
+    if arguments != ["gateway", "run"] {
+        return None;
+    }
+    let mut named: Vec<&str> = Vec::new();
+    for kind in [ContextKind::InvalidArg, ContextKind::PriorArg] {
+        match error.get(kind) {
+            Some(ContextValue::String(one)) => named.push(one),
+            Some(ContextValue::Strings(several)) => {
+                named.extend(several.iter().map(String::as_str));
+            }
+            _ => {}
+        }
+    }
+    if !named.iter().any(|one| one.starts_with("--config")) {
+        return None;
+    }
+    let key = |one: &&str| Some(one.split(' ').next()?.strip_prefix("--")?.replace('-', "_"));
+    let key = named
+        .iter()
+        .filter_map(key)
+        .find(|key| SERVICE_SETTINGS.iter().any(|setting| setting.name == key))?;
+    let flag = key.replace('_', "-");
+    Some(format!(
+        "--{flag} cannot be used with --config: use `-o {key}=VALUE`, which replaces the value in the file"
+    ))
 }
 
 /// Returns what to use instead of an option that does not exist.
@@ -73,7 +117,9 @@ fn removed(arguments: &[OsString], option: &str) -> Option<String> {
     }
     let name = option.strip_prefix("--")?.replace('-', "_");
     let services = SERVICE_SETTINGS.iter().map(|setting| setting.name.to_owned());
-    let tables = Config::keys().into_iter().filter(|key| !key.starts_with("service."));
+    // A key without a dot is a table or a list, which `-o` cannot set.
+    let tables = Config::keys().into_iter();
+    let tables = tables.filter(|key| key.contains('.') && !key.starts_with("service."));
     let keys = services.chain(tables).filter(|key| key.rsplit('.').next() == Some(&*name));
     let options: Vec<String> = keys.map(|key| format!("`-o {key}=VALUE`")).collect();
     (!options.is_empty()).then(|| format!("use {}", options.join(" or ")))
@@ -130,6 +176,7 @@ mod tests {
         assert_eq!(instead(run, "--retry-keys").unwrap(), "use `-o gateway.retry_keys=VALUE`");
         assert_eq!(instead(run, "--new-per-v4-24").unwrap(), "use `-o new_per_v4_24=VALUE`");
         assert_eq!(instead(run, "--polizy"), None);
+        assert_eq!(instead(run, "--ban"), None);
         assert_eq!(instead(&["gateway"], "--policy"), None);
     }
 }

@@ -14,6 +14,8 @@ pub enum Failure {
     },
     /// The command was called with wrong arguments. Exit code 2.
     Usage(String),
+    /// The configuration is invalid. The message lists its problems. Exit code 2.
+    Invalid(String),
     /// The command did its work, but its input cannot answer the question. Exit code 3.
     Undecided {
         /// Says what cannot be answered and why.
@@ -95,7 +97,7 @@ impl Failure {
         match self {
             Failure::ClosedPipe => 0,
             Failure::Failed { .. } => 1,
-            Failure::Usage(_) => 2,
+            Failure::Usage(_) | Failure::Invalid(_) => 2,
             Failure::Undecided { .. } => 3,
             Failure::Incomparable { .. } => 4,
             Failure::Unsupported(_) => 127,
@@ -134,6 +136,7 @@ impl fmt::Display for Failure {
             | Failure::Incomparable { message, help } => {
                 write!(f, "{message}\n  {help}")
             }
+            Failure::Invalid(message) => f.write_str(message),
             Failure::Usage(message) => {
                 write!(f, "{message}\n  `--help` after any command lists its arguments and options")
             }

@@ -393,7 +393,7 @@ fn ways_out(name: &Option<String>, interface: &str) -> String {
         _ => String::new(),
     };
     format!(
-        "stop its owner first{stop}; `equic gateway run --wait` attaches as soon as the program is gone"
+        "stop its owner first{stop}; `equic gateway run -o gateway.wait=true` attaches as soon as the program is gone"
     )
 }
 
@@ -429,7 +429,7 @@ mod tests {
         assert_eq!(
             said,
             "interface `eth0` already has an XDP program (`somebody_elses`, id 42): stop its owner first; \
-             `equic gateway run --wait` attaches as soon as the program is gone"
+             `equic gateway run -o gateway.wait=true` attaches as soon as the program is gone"
         );
         let said = busy(crate::PROGRAM_NAME).to_string();
         assert!(said.contains("`equic gateway detach --gateway eth0`"), "{said}");

@@ -4,7 +4,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use equic_gateway::{Attached, Config, Error, Gateway, LoadOptions, Mode, ObjectSource, TakenOver};
+use equic_gateway::{
+    Attached, Config, ConfigError, Error, Gateway, LoadOptions, Mode, ObjectSource, TakenOver,
+};
 
 use crate::failure::{Failure, Result};
 use crate::output;
@@ -128,6 +130,8 @@ impl Attachment {
     fn explain(&self, error: &Error) -> Failure {
         let failure = Failure::new(error.to_string());
         match error {
+            // A list file has wrong lines. Only a change of the file helps, not another start.
+            Error::Config(ConfigError::Problems { .. }) => Failure::Invalid(error.to_string()),
             Error::Verifier { log, .. } if self.verbose_verifier => {
                 failure.help(format!("what the verifier said:\n{log}"))
             }

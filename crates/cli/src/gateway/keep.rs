@@ -45,6 +45,9 @@ impl Lines {
                 text += &format!("\n    {line}");
             }
         }
+        if self.file.is_some() {
+            text += "\noptions `-o` with which the gateway was started replace values in the file";
+        }
         text
     }
 }
@@ -114,7 +117,8 @@ mod tests {
     max_connections = 5
   in the [[service]] with name = \"web\":
     new_per_source = \"20/s burst 40\"
-    max_connections = 7";
+    max_connections = 7
+options `-o` with which the gateway was started replace values in the file";
         assert_eq!(lines.text(), wanted);
         let json = serde_json::to_value(&lines).unwrap();
         assert_eq!(json["file"], "/etc/equic.toml");

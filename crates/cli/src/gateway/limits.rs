@@ -91,6 +91,14 @@ impl Options {
     }
 }
 
+/// Describes each value of the file that `-o` has changed.
+pub(crate) fn replacements(replaced: &[ReplacedValue]) -> impl Iterator<Item = String> {
+    let changed = replaced.iter().filter(|value| value.old.as_ref() != Some(&value.new));
+    changed.map(|ReplacedValue { key, old, new }| {
+        format!("-o: {key} = {new} replaces {}", old.as_deref().unwrap_or("no value"))
+    })
+}
+
 /// Describes the state of a service's adaptive Retry, and the cause of that state, in a few words.
 pub(crate) fn describe_adaptive(state: &Adaptive, above: Rate) -> String {
     let seconds = |ms: u64| number::seconds(ms as f64 / 1e3);

@@ -121,7 +121,14 @@ impl Need {
     /// has joined. Without a server, nothing has declared whether the setting is supported.
     pub(super) fn undeclared(&self, control: &Control, settings: &[Setting]) -> Vec<String> {
         let made = settings.iter().filter(|setting| (self.is_made_by)(setting));
-        let services = made.flat_map(|setting| services_of(control, setting));
+        self.without_servers(control, made.flat_map(|setting| services_of(control, setting)))
+    }
+
+    fn without_servers(
+        &self,
+        control: &Control,
+        services: impl Iterator<Item = String>,
+    ) -> Vec<String> {
         // Only warn about services whose servers can be read.
         let unserved = services
             .filter(|service| control.servers_of(service).is_ok_and(|servers| servers.is_empty()));
@@ -132,6 +139,13 @@ impl Need {
             )
         };
         unserved.map(warning).collect()
+    }
+
+    /// Returns a warning for each service that has this setting and no server.
+    pub(super) fn unserved(&self, control: &Control) -> Vec<String> {
+        let services = control.services().unwrap_or_default();
+        let having = services.into_iter().filter(|service| (self.is_of)(service));
+        self.without_servers(control, having.map(|service| service.name))
     }
 
     /// Names the services that have this setting although some of their servers may not support it,

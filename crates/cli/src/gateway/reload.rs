@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use serde_json::json;
 
 use super::Target;
-use super::limits::Options;
+use super::limits::{Options, replacements};
 use crate::failure::{Failure, Result};
 use crate::output;
 
@@ -160,10 +160,7 @@ pub(super) fn check(args: &Check) -> Result {
     for warning in warnings {
         output::notice(format_args!("warning: {warning}"));
     }
-    for value in replaced.iter().filter(|value| value.old.as_ref() != Some(&value.new)) {
-        let old = value.old.as_deref().unwrap_or("no value");
-        output::notice(format_args!("-o: {} = {} replaces {old}", value.key, value.new));
-    }
+    replacements(&replaced).for_each(output::notice);
     let denied = listed.iter().filter(|(_, action)| *action == ListAction::Deny).count();
     let prefixes = |count: usize| counted(count as u64, "prefix", "prefixes");
     output::line(format_args!(

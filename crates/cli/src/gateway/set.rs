@@ -1,13 +1,13 @@
 //! The command `equic gateway set`.
 
-use equic_gateway::Setting;
+use equic_gateway::{Config, ConfigError, Setting};
 use equic_report::table::{Column, Table};
 use serde_json::json;
 
 use super::Target;
 use super::keep::Lines;
 use super::needs::{NEEDS, check_counted, warnings};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::output;
 
 /// Changes settings of a running gateway. All of them are checked before the first one is changed.
@@ -21,7 +21,7 @@ The command prints the lines that keep them in that file.")]
 pub(crate) struct Args {
     /// Settings, for example max_connections=100, `new_per_source=20/s burst 40`, policy=strict,
     /// dry_run=off
-    #[arg(value_name = "KEY=VALUE", required = true, value_parser = Setting::parse_pair)]
+    #[arg(value_name = "KEY=VALUE", required = true, value_parser = setting)]
     settings: Vec<Setting>,
     #[command(flatten)]
     target: Target,
@@ -34,7 +34,47 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Parses KEY=VALUE. For a key that only a file can change, the error says so.
+fn setting(text: &str) -> Result<Setting, String> {
+    let error = match Setting::parse_pair(text) {
+        Ok(setting) => return Ok(setting),
+        Err(error) => error,
+    };
+    let key = text.split_once('=').map_or(text, |(key, _)| key).trim();
+    let full = [key.to_owned(), format!("gateway.{key}")];
+    let keys = Config::keys();
+    let in_file = keys.iter().find(|known| {
+        full.contains(known) && ["gateway.", "ban."].iter().any(|table| known.starts_with(table))
+    });
+    Err(match in_file.map(String::as_str) {
+        Some(known) if matches!(error, ConfigError::UnknownKey { .. }) => {
+            let reloads = known == "gateway.interfaces"
+                || (known.starts_with("ban.") && known != "ban.reasons");
+            let then = if reloads { "run `equic gateway reload`" } else { "restart the gateway" };
+            format!(
+                "`set` cannot change `{known}`: change it in the configuration file, and {then}"
+            )
+        }
+        _ => error.to_string(),
+    })
+}
+
+/// Fails if two settings have the same key.
+fn check_twice(settings: &[Setting]) -> Result {
+    for (index, setting) in settings.iter().enumerate() {
+        let same = |other: &Setting| (other.key, &other.service) == (setting.key, &setting.service);
+        if settings[..index].iter().any(same) {
+            let key = setting.key.name();
+            return Err(Failure::usage(format!(
+                "`{key}`: the key is given twice: remove one of the values"
+            )));
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn run(args: &Args) -> Result {
+    check_twice(&args.settings)?;
     let control = args.target.open()?;
     // Keys and values were checked when the arguments were parsed. Only the names of services must
     // still be checked.
@@ -67,4 +107,38 @@ pub(super) fn run(args: &Args) -> Result {
     }
     output::table(&table)?;
     output::line(keep.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_files_are_refused_with_the_way_to_change_them() {
+        for (text, part) in [
+            (
+                "gateway.mode=native",
+                "`gateway.mode`: change it in the configuration file, and restart",
+            ),
+            ("poll_every=1s", "`gateway.poll_every`"),
+            ("gateway.interfaces=eth1", "and run `equic gateway reload`"),
+            ("ban.times=5", "and run `equic gateway reload`"),
+            ("ban.reasons=[]", "and restart the gateway"),
+            ("polizy=new", "did you mean policy?"),
+        ] {
+            let error = setting(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_key_may_be_given_once_per_service() {
+        let check = |texts: &[&str]| {
+            let settings: Vec<Setting> = texts.iter().map(|text| setting(text).unwrap()).collect();
+            check_twice(&settings).is_ok()
+        };
+        assert!(check(&["new_per_source=off", "web.new_per_source=5/s", "dns.new_per_source=5/s"]));
+        assert!(!check(&["new_per_source=off", "new_per_source=5/s"]));
+        assert!(!check(&["web.policy=new", "lease=1s", "web.policy=new"]));
+    }
 }

@@ -6,6 +6,7 @@ use equic_report::table::{Cell, Column, Table, Tone};
 
 use super::Target;
 use super::limits::{describe, describe_adaptive};
+use super::needs::NEEDS;
 use crate::failure::{Failure, Result};
 use crate::output;
 
@@ -30,12 +31,14 @@ pub(crate) fn run(args: &Args) -> Result {
     if args.list || args.all {
         return list(args.all, args.json);
     }
-    let status = args.target.open()?.status()?;
+    let control = args.target.open()?;
+    let status = control.status()?;
     if args.json {
         return output::json("equic.gateway.status/1", status);
     }
     head(&status)?;
     report(&status)?;
+    unserved(&control)?;
     for service in &status.services {
         show_service(service)?;
     }
@@ -93,6 +96,16 @@ fn head(status: &Status) -> Result {
     }
     if status.dry_run {
         output::line("  dry run: the gateway drops nothing")?;
+    }
+    Ok(())
+}
+
+/// Prints which settings need the support of servers, although no server has joined.
+fn unserved(control: &Control) -> Result {
+    for need in &NEEDS {
+        for warning in need.unserved(control) {
+            output::line(format_args!("  warning: {}: {warning}", need.about))?;
+        }
     }
     Ok(())
 }

@@ -68,9 +68,9 @@ impl Feeding {
         }
     }
 
-    /// Returns the ledger that creates connection IDs. In contrast to [`Feeding::ledger`], this is
-    /// also available if this process runs the gateway.
-    pub(super) fn ledger_of_ids(&self) -> &Ledger {
+    /// Returns the ledger with the gateway's keys for connection IDs and Retry tokens. In contrast
+    /// to [`Feeding::ledger`], this is also available if this process runs the gateway.
+    pub(super) fn ledger_with_keys(&self) -> &Ledger {
         match &self.through {
             Through::Own(_, ledger) | Through::Maps(_, ledger) | Through::Socket(ledger) => ledger,
         }
@@ -99,15 +99,15 @@ impl Feeding {
 /// Joins or runs the gateway that the flags select. `address` is the address at which the
 /// server listens. Returns `None` if the flags select no gateway.
 pub(super) fn feed(args: &Args, address: SocketAddr) -> Result<Option<Feeding>> {
-    if let Some(file) = &args.gateway_config {
-        return feed_own(file, args.service.as_deref(), address).map(Some);
-    }
     let options = JoinOptions::new("equic serve");
     let options = if args.retry_keys.is_some() {
         options.token_check(TokenCheck::OwnKeys)
     } else {
         options.token_check(TokenCheck::GatewayKeys).issue_ids(true)
     };
+    if let Some(file) = &args.gateway_config {
+        return feed_own(file, args.service.as_deref(), options, address).map(Some);
+    }
     let Some(selector) = &args.gateway else {
         return match args.service {
             None => Ok(None),
@@ -129,7 +129,12 @@ pub(super) fn feed(args: &Args, address: SocketAddr) -> Result<Option<Feeding>> 
 }
 
 /// Runs a gateway in this process.
-fn feed_own(file: &Path, service: Option<&str>, address: SocketAddr) -> Result<Feeding> {
+fn feed_own(
+    file: &Path,
+    service: Option<&str>,
+    options: JoinOptions,
+    address: SocketAddr,
+) -> Result<Feeding> {
     let config = Config::read(file)?;
     if config.gateway.interfaces.is_empty() {
         return Err(Failure::usage(format!(
@@ -142,9 +147,11 @@ fn feed_own(file: &Path, service: Option<&str>, address: SocketAddr) -> Result<F
     let control = gateway.control().clone();
     // This is checked before the program is attached. Otherwise it would drop packets for a moment.
     let index = service_index(&control, service, address)?;
-    let own = attachment.start(gateway, &config)?;
-    let ledger = own.gateway.ledger()?;
+    // The server joins before the program is attached, because its clients' Retry tokens need the
+    // gateway's keys.
+    let ledger = control.join(options)?;
     let service = ledger.service_at(index)?;
+    let own = attachment.start(gateway, &config)?;
     Ok(Feeding { through: Through::Own(control, ledger), service, own: Some(own) })
 }
 

@@ -76,9 +76,12 @@ impl FromStr for UserLimit {
                 (Key::NewPerSource, SettingValue::Rate(rate)) => Ok(UserLimit::NewPerSource(rate)),
                 _ => Err(format!("only a gateway enforces `{}`: the keys are {KEYS}", key.name())),
             },
-            Ok(_) | Err(ConfigError::UnknownKey { .. }) => {
-                Err(format!("unknown key: the keys are {KEYS}"))
+            Err(ConfigError::UnknownKey { similar, .. }) => {
+                let near = similar.iter().find(|near| KEYS.split(", ").any(|key| key == *near));
+                let near = near.map_or(String::new(), |near| format!(" (did you mean {near}?)"));
+                Err(format!("unknown key{near}: the keys are {KEYS}"))
             }
+            Ok(_) => Err(format!("unknown key: the keys are {KEYS}")),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -142,7 +145,8 @@ mod tests {
         assert_eq!("at_limit=close".parse(), Ok(UserLimit::AtLimit(AtLimit::Close)));
         for (wrong, part) in [
             ("5", "KEY=VALUE"),
-            ("max_conections=5", "the keys are max_connections"),
+            ("max_conections=5", "(did you mean max_connections?): the keys are max_connections"),
+            ("polizy=5", "unknown key: the keys"),
             ("web.max_connections=5", "unknown key"),
             ("max_connections=-5", "max_connections"),
             ("policy=strict", "only a gateway enforces `policy`"),

@@ -42,11 +42,12 @@ use retry::LedgerKeys;
 #[command(after_help = "Examples:
   equic serve --root www --cert cert.pem --key key.pem --gateway
   equic serve --gateway /run/equic/equic.sock
+  equic serve --gateway-config /etc/equic.toml
   equic serve --user-limit max_connections=10 --user-limit at_limit=refuse")]
 pub(crate) struct Args {
     /// Address and port to listen on. `[::]` also accepts IPv4. With port 0, the system chooses a
     /// free port
-    #[arg(long, value_name = "ADDR:PORT", default_value = "[::]:4433")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address, default_value = "[::]:4433")]
     listen: SocketAddr,
     /// Directory whose files are served
     #[arg(long, value_name = "DIR")]
@@ -66,7 +67,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SELECTOR", num_args = 0..=1, conflicts_with = "gateway_config")]
     gateway: Option<Option<String>>,
     /// Run a gateway with this configuration in this process. One of its services must have the
-    /// server's address, or be named with --service
+    /// server's address, or be named with --service. If the service has `retry`, the gateway sends
+    /// the Retry packets, and this server checks their tokens
     #[arg(long, value_name = "FILE")]
     gateway_config: Option<PathBuf>,
     /// When the server sends Retry packets, so that new clients must validate their address:
@@ -96,8 +98,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", help_heading = "Certificate and keys")]
     reset_key: Option<PathBuf>,
     /// File with the keys of a gateway that sends Retry packets (`retry_keys` in the gateway's
-    /// configuration). Not needed with --gateway, because the server then receives the keys from
-    /// the gateway
+    /// configuration). Not needed with --gateway or --gateway-config, with which the server
+    /// receives the keys from the gateway
     #[arg(long, value_name = "FILE", help_heading = "Gateway")]
     retry_keys: Option<PathBuf>,
     /// Service of the gateway to which this server belongs [default: the service with the server's
@@ -162,6 +164,13 @@ impl Args {
     }
 }
 
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.trim_start_matches(':').parse::<u16>().unwrap_or(4433);
+    text.parse().map_err(|_| {
+        format!("write ADDRESS:PORT with an IP address, such as [::]:{port} or 127.0.0.1:{port}")
+    })
+}
+
 fn idle_timeout(text: &str) -> Result<Duration, String> {
     let timeout = parse_duration(text).map_err(|error| error.to_string())?;
     let transport = TransportConfig::default().with_max_idle_timeout(timeout);
@@ -214,7 +223,7 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Result {
         hooks: own.hooks(),
         ..config(args, &bound, quota.clone(), &plugins)?
     };
-    if args.gateway.is_some() {
+    if args.has_gateway() {
         config.retry_tokens.get_or_insert_with(|| Arc::clone(&keys) as Arc<dyn RetryTokens>);
     }
     let ids = GatewayIds::new(args.hide_sockets);
@@ -226,10 +235,8 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Result {
     let feeding = feed(args, server.local_addr())?;
     if let Some(feeding) = &feeding {
         bound.bind(feeding.service.clone(), feeding.exempt());
-        ids.bind(feeding.ledger_of_ids().clone(), feeding.service.name());
-        if let Some(ledger) = feeding.ledger() {
-            keys.bind(ledger.clone());
-        }
+        ids.bind(feeding.ledger_with_keys().clone(), feeding.service.name());
+        keys.bind(feeding.ledger_with_keys().clone());
     }
     announce(&server, feeding.as_ref(), &journal);
     if let Some(feeding) = &feeding {

@@ -35,7 +35,7 @@ impl GatewayKeys {
     pub(super) fn read(path: &Path) -> Result<GatewayKeys> {
         let ring = read_ring(path).map_err(|why| {
             Failure::because(format_args!("cannot take keys from {}", path.display()), why)
-                .help("`equic gateway run --retry-keys FILE` writes this file; run the server as the file's owner")
+                .help("`equic gateway run -o gateway.retry_keys=FILE` writes this file; run the server as the file's owner")
         })?;
         Ok(GatewayKeys { path: path.to_owned(), ring: RwLock::new(ring), read: Mutex::default() })
     }

@@ -803,6 +803,21 @@ fn full_disk_is_reported_and_does_not_end_the_gateway() {
     assert!(gateway.terminate().success());
 }
 
+/// A value that `-o` has set stays in force after a reload, and `reload` and `set` say so.
+#[test]
+fn reload_names_the_values_that_options_replace() {
+    let Some(lab) = lab("cli-options", 1) else { return };
+    let daemon = Daemon::new("options");
+    daemon.configure("", "interfaces = [\"eth0\"]", "max_connections = 5");
+    let _gateway = daemon.run(lab.server(), &["-o", "max_connections=9"]);
+    daemon.configure("", "interfaces = [\"eth0\"]", "max_connections = 6");
+    let text = daemon.equic(&["reload"]).ok();
+    assert!(text.contains("\n  -o: web.max_connections = 9 replaces 6\n"), "{text}");
+    assert_eq!(daemon.status()["services"][0]["max_connections"], 9);
+    let text = daemon.equic(&["set", "max_connections=7"]).ok();
+    assert!(text.contains("options `-o` with which the gateway was started replace"), "{text}");
+}
+
 /// The lines that `set` prints must keep the settings when they are in the configuration file.
 #[test]
 fn set_prints_lines_that_keep_the_settings() {

@@ -129,6 +129,20 @@ fn usage_of_further_commands_that_is_wrong_is_explained() {
         (&run(&["-p", "443", "--new-per-source", "20MB/s"]), USAGE, "is in bytes"),
         (&run(&["-p", "443", "--policy", "strict"]), USAGE, "use `-o policy=VALUE`"),
         (&["serve", "--user-quota=5"], USAGE, "use `--user-limit max_connections=N`"),
+        (&run(&["-p", "443", "--user-quota", "5"]), USAGE, "use `--max-connections N`"),
+        (&run(&["-p", "443", "--deny", "192.0.2.1"]), USAGE, "`deny_files` or `allow_files` in a"),
+        (
+            &run(&["--config", EXAMPLE, "--max-connections", "9"]),
+            USAGE,
+            "`-o max_connections=VALUE`",
+        ),
+        (&["gateway", "set", "gateway.mode=native"], USAGE, "restart the gateway"),
+        (&["gateway", "set", "policy=new", "policy=strict"], USAGE, "given twice"),
+        (
+            &["serve", "--listen", "5000"],
+            USAGE,
+            "write ADDRESS:PORT with an IP address, such as [::]:5000",
+        ),
         (&["serve", "--max-handshakes", "9"], USAGE, "the maximum is always 4096"),
         (&["get"], USAGE, "<URL>"),
         (&["get", "https://a/", "https://b/", "-o", "file"], USAGE, "several bodies"),
@@ -172,6 +186,8 @@ fn failure_names_its_cause() {
     }
     check(&[
         (&["gateway", "run", "--config", &nowhere], USAGE, "use -i INTERFACE"),
+        (&["gateway", "run", "--config", &unknown], USAGE, "unknown.toml:4:1: service.a.max_conns"),
+        (&["gateway", "run", "--config", &missing], FAILED, "missing: No such file"),
         (&serve(&missing), FAILED, "missing: No such file"),
         (&serve(&fifo), FAILED, "the path names a FIFO"),
         (&serve(directory.path().to_str().unwrap()), FAILED, "the path names a directory"),
@@ -195,6 +211,10 @@ fn failure_names_its_cause_if_run_as_root() {
     std::fs::write(&text, "not ELF").unwrap();
     let text = text.to_str().unwrap();
     let own = config_of_own_gateway(directory.path(), "nosuchif0", "own", 443);
+    let lists = directory.path().join("lists.toml");
+    let config = std::fs::read_to_string(&own).unwrap();
+    std::fs::write(&lists, format!("deny_files = [\"text.o\"]\n{config}")).unwrap();
+    let lists = lists.to_str().unwrap();
     let selector = unique("nobody");
     check(&[
         (
@@ -202,6 +222,7 @@ fn failure_names_its_cause_if_run_as_root() {
             FAILED,
             "no network interface `nosuchif0`",
         ),
+        (&["gateway", "run", "--config", lists], USAGE, "text.o:1:1: `not ELF` is not"),
         (
             &["gateway", "run", "-i", "lo", "-p", "443", "--object", text],
             FAILED,

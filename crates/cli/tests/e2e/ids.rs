@@ -267,17 +267,21 @@ fn settings_without_a_server_print_a_warning() {
         assert_eq!(warnings.as_array().map(Vec::len), Some(1), "{warnings}");
         assert!(warnings[0].as_str().is_some_and(|text| text.contains(words)), "{warnings}");
     }
+    let warned = || stage.equic(&["status"]).ok().contains("warning: retry: no server of `quic`");
+    assert!(warned());
     for setting in ["check_ids=false", "retry=never", "max_connections=5"] {
         let set = stage.equic(&["set", "--json", setting]);
         assert_eq!(set.stderr, "");
         assert_eq!(set.json()["warnings"], serde_json::json!([]));
     }
+    assert!(!warned());
     // If the server supports these settings, there must be no warning.
     let _server = stage.serve(&[]);
     for setting in ["check_ids=true", "retry=always", "stateless_reset=true"] {
         let set = stage.equic(&["set", setting]);
         assert_eq!((set.code, set.stderr.as_str()), (Some(0), ""), "{set:?}");
     }
+    assert!(!warned());
 }
 
 /// While a server does not support ID checks, they must not be enabled, unless the operator forces

@@ -7,7 +7,7 @@ use equic_gateway::{Control, Ledger};
 use equic_netns::NamespaceRecord;
 
 use crate::attack::{self, Attack, spoofed};
-use crate::common::{EQUIC, PATIENCE, Running, eventually};
+use crate::common::{EQUIC, PATIENCE, Running, config_of_own_gateway, eventually};
 use crate::stage::{Host, TestStage};
 
 /// Returns the first Initial packet of a version 1 connection, without a token. Each `number` gives
@@ -78,6 +78,29 @@ fn retry_validates_the_addresses_of_clients() {
     host.peer(host.v4()).connect().fetch(1_000);
     assert_eq!((stage.verdict("proved").packets, stage.verdict("new").packets), (3, 1));
     drop(server);
+}
+
+/// A server that runs its own gateway must check the gateway's tokens without a file of keys.
+#[test]
+fn server_checks_the_tokens_of_its_own_gateway() {
+    let Some(stage) = TestStage::new("ownretry", 1) else { return };
+    let folder = tempfile::tempdir().expect("a directory");
+    let own = config_of_own_gateway(folder.path(), "eth0", &stage.name, 443);
+    let text = std::fs::read_to_string(&own).expect("it was just written");
+    let text = text
+        .replace("max_connections = 3", "retry = \"always\"\ncheck_ids = true")
+        .replace("interfaces =", "mode = \"generic\"\ninterfaces =");
+    std::fs::write(&own, text).expect("the folder is writable");
+    let args = ["serve", "--json", "--listen", "[::]:443", "--gateway-config", &own];
+    let server = Running::start(stage.lab.server().command(EQUIC), &args);
+    server.event("ready");
+    let host = stage.host(0);
+    for (address, proved) in [(host.v4(), 1), (host.v6(), 2)] {
+        host.peer(address).connect().fetch(100_000);
+        assert_eq!(stage.verdict("proved").packets, proved);
+    }
+    let ledger = &stage.status()["ledgers"][0];
+    assert_eq!((&ledger["keys"], &ledger["ids"]), (&true.into(), &true.into()), "{ledger}");
 }
 
 /// Returns the Source Connection ID and the token of a Retry packet. The client must use both in

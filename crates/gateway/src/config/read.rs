@@ -88,6 +88,10 @@ pub(super) const A_TABLE: &str = "this key is a table";
 /// Beginning of the message about a list that has another value instead.
 pub(super) const A_LIST: &str = "this key takes a list";
 
+/// Message of the TOML parser about a key that a table has twice. The error's span is that of the
+/// second key.
+const DUPLICATE: &str = "duplicate key";
+
 /// Parses a configuration. Returns the configuration as far as it could be read, and every problem.
 pub(super) fn read(text: &str) -> (Config, Vec<Problem>) {
     let mut config = Config::default();
@@ -138,8 +142,13 @@ impl Reader<'_> {
         let lines = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
         let mut reader = Reader::of(text, lines);
         for error in errors {
-            let offset = error.span().map_or(0, |span| span.start);
-            reader.complain(offset, "", error.message().to_owned());
+            let span = error.span().unwrap_or_default();
+            let key = text.get(span.clone()).and_then(|key| key.lines().next()).unwrap_or_default();
+            let message = match error.message() {
+                DUPLICATE if !key.is_empty() => format!("the key `{key}` is given twice"),
+                other => other.to_owned(),
+            };
+            reader.complain(span.start, "", message);
         }
         reader
     }
@@ -302,6 +311,14 @@ impl Reader<'_> {
 
     /// Reads a rate of this kind.
     fn rate(&mut self, at: &At, value: &Spanned<DeValue<'_>>, kind: SettingKind) -> Option<Rate> {
+        if matches!(value.get_ref(), DeValue::Integer(_) | DeValue::Float(_)) {
+            let number = self.text.get(value.span()).unwrap_or("20");
+            let unit = if kind == SettingKind::ByteRate { "MB/s" } else { "/s" };
+            let message =
+                format!("write a rate with its unit in quotes, such as \"{number}{unit}\"");
+            self.fail(at, value, message);
+            return None;
+        }
         let text = self.one::<String>(at, value)?;
         match kind.parse(&text) {
             Ok(read) => read.rate(),
@@ -466,10 +483,12 @@ impl Reader<'_> {
         self.keys.extend(known.iter().map(|key| at.key(key).shown));
         let near: Vec<String> =
             similar(name, known.iter().copied()).into_iter().map(|k| format!("`{k}`")).collect();
-        let message = match (near.is_empty(), home_of(name, &at.shown)) {
-            (false, _) => format!("{UNKNOWN}; did you mean {}?", near.join(" or ")),
-            (true, Some(home)) => format!("{UNKNOWN} here; it belongs to {home}"),
-            (true, None) => format!("{UNKNOWN}; there are {}", known.join(", ")),
+        let instead = NOT_IN_FILES.iter().find(|(key, _)| key == name);
+        let message = match (instead, near.is_empty(), home_of(name, &at.shown)) {
+            (Some((_, instead)), ..) => format!("{UNKNOWN}; {instead}"),
+            (None, false, _) => format!("{UNKNOWN}; did you mean {}?", near.join(" or ")),
+            (None, true, Some(home)) => format!("{UNKNOWN} here; it belongs to {home}"),
+            (None, true, None) => format!("{UNKNOWN}; there are {}", known.join(", ")),
         };
         let shown = at.key(name).shown;
         self.complain(key.span().start, &shown, message);
@@ -525,6 +544,12 @@ impl Reader<'_> {
         self.problems.push(Problem { line, column, key, message });
     }
 }
+
+/// Keys that a reader may know from the options of `equic serve`, and what to use instead.
+const NOT_IN_FILES: [(&str, &str); 2] = [
+    ("retry_threshold", "use `equic serve --retry N`, or `retry` in a [[service]]"),
+    ("user_quota", "use `max_connections` in a [[service]]"),
+];
 
 /// Returns the keys of the table `[[service]]`.
 fn service_keys() -> Vec<&'static str> {

@@ -315,7 +315,7 @@ handshake_timeout = "1h"
         "9:14: gateway.interfaces: `a/b` is not a valid name of a network interface",
         "9:14: gateway.interfaces: the interface `eth0` is listed twice",
         "10:11: gateway.dry_run: invalid type: string \"yes\", expected true or false",
-        "11:1: duplicate key",
+        "11:1: the key `dry_run` is given twice",
         "13:2: bann: there is no such key; did you mean `ban`?",
         "17:1: ban.tmes: there is no such key; did you mean `times`?",
         "18:10: ban.within: invalid type",
@@ -324,7 +324,7 @@ handshake_timeout = "1h"
         "23:23: service.web.listen: `70000`",
         "24:1: service.web.max_conections: there is no such key; did you mean `max_connections`?",
         "25:10: service.web.policy: `nwe` is not a policy: `new`, `underway` or `strict`",
-        "26:18: service.web.new_per_source: invalid type",
+        "26:18: service.web.new_per_source: write a rate with its unit in quotes, such as \"20/s\"",
         "29:8: service.web.name: two services have this name",
         "30:10: service.web.listen: service `web` already listens at any IPv4, port 443",
         "30:10: service.web.listen: service `web` already listens at any IPv6, port 443",
@@ -341,6 +341,14 @@ handshake_timeout = "1h"
     std::fs::write(file.path(), "[gateway]\nnam = 1\n").unwrap();
     let error = Config::read(file.path()).unwrap_err().to_string();
     assert!(error.contains(&format!("{}:2:1: gateway.nam: ", file.path().display())), "{error}");
+    // Options of `equic serve` are no keys, and keys that look like them are something else.
+    for (key, instead) in
+        [("retry_threshold", "`equic serve --retry N`"), ("user_quota", "`max_connections`")]
+    {
+        let text = format!("[[service]]\nname = \"web\"\nlisten = [\"443\"]\n{key} = 5\n");
+        let error = Config::parse(&text).unwrap_err().to_string();
+        assert!(error.contains(instead) && !error.contains("did you mean"), "{error}");
+    }
     // A file has thousands of mistakes. Only the first ones must be reported.
     let many: String = (0..5_000).map(|index| format!("zzz{index} = 1\n")).collect();
     let lines = Config::parse(&many).unwrap_err().lines();

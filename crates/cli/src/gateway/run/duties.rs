@@ -4,7 +4,7 @@
 use std::sync::PoisonError;
 use std::time::Instant;
 
-use equic_gateway::{Config, Control, Gateway, Level, Reload, Report};
+use equic_gateway::{Config, Control, Gateway, Level, Reload, ReplacedValue, Report};
 use serde_json::json;
 
 use super::bans::BanKeeper;
@@ -14,12 +14,14 @@ use super::interfaces::Interfaces;
 use super::links::Links;
 use super::reload;
 use crate::failure::Result;
+use crate::gateway::limits::replacements;
 use crate::gateway::metrics::LastError;
 use crate::gateway::needs::{NEEDS, clocks_apart, uncounted};
 use crate::output::Journal;
 
 /// A function that reads the current configuration file and applies the command-line flags on top.
-pub(super) type Configure<'a> = Box<dyn Fn() -> Result<Config> + 'a>;
+/// It also returns the values of the file that `-o` has replaced.
+pub(super) type Configure<'a> = Box<dyn Fn() -> Result<(Config, Vec<ReplacedValue>)> + 'a>;
 
 /// Origin of the configuration, and the function that reads it again.
 pub(super) struct Source<'a> {
@@ -174,18 +176,19 @@ impl<'a> Duties<'a> {
         // Report changes by other processes first. Otherwise, they would be reported as changes by
         // the reload.
         self.watched.changes.look(&self.control, journal, "another process");
-        let done = (self.source.configure)().and_then(|mut new| {
-            let replaced = reload::apply(&self.config, &mut new, &self.control)?;
-            Ok((new, replaced))
+        let done = (self.source.configure)().and_then(|(mut new, options)| {
+            let lists = reload::apply(&self.config, &mut new, &self.control)?;
+            Ok((new, lists, options))
         });
         let (ok, lines) = match done {
-            Ok((new, replaced)) => {
+            Ok((new, replaced, options)) => {
                 self.take(new, journal);
                 let lists = format!(
                     "prefixes on the deny and allow lists: {} added, {} removed, {} kept",
                     replaced.added, replaced.removed, replaced.kept
                 );
-                (true, vec![lists])
+                let options = replacements(&options);
+                (true, std::iter::once(lists).chain(options).collect::<Vec<_>>())
             }
             Err(failure) => (false, failure.to_string().lines().map(str::to_owned).collect()),
         };

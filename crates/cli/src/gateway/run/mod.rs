@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use equic_console::manager::Manager;
-use equic_gateway::{Config, Listen, ServiceConfig, parse_duration};
+use equic_gateway::{Config, ConfigError, Listen, ReplacedValue, ServiceConfig, parse_duration};
 use serde_json::json;
 
 use super::attach::{Attachment, Running};
@@ -111,7 +111,7 @@ pub(super) fn run(args: &Args) -> Result {
         configure: Box::new(|| configure(args)),
         once: args.once,
     };
-    let config = configure(args)?;
+    let (config, _) = configure(args)?;
     let journal = Journal::new(args.json, "equic.gateway.run/1").with_log(args.log);
     runtime(Some(1))?.block_on(async {
         // Install the signal handlers before attaching, so that a signal during the start is not
@@ -177,9 +177,10 @@ fn manager_of(journal: &Journal) -> Manager {
     })
 }
 
-fn configure(args: &Args) -> Result<Config> {
+/// Returns the configuration, and the values of the file that `-o` has replaced.
+fn configure(args: &Args) -> Result<(Config, Vec<ReplacedValue>)> {
     let mut config = match &args.config {
-        Some(path) => Config::read(path)?,
+        Some(path) => Config::read(path).map_err(|error| unusable(&error))?,
         None => {
             let service = ServiceConfig {
                 name: "quic".to_owned(),
@@ -197,7 +198,7 @@ fn configure(args: &Args) -> Result<Config> {
     config.gateway.metrics = args.metrics.or(config.gateway.metrics);
     args.attachment.apply(&mut config);
     args.handover.apply(&mut config)?;
-    args.options.apply(&mut config, &args.keys())?;
+    let replaced = args.options.apply(&mut config, &args.keys())?;
     // Keep the state in the directory that systemd provides for this service.
     if let (None, Some(folder)) = (&config.gateway.rotation_file, state_directory()) {
         let file = folder.join(format!("{}.rotation", config.gateway.name));
@@ -208,7 +209,16 @@ fn configure(args: &Args) -> Result<Config> {
             "no interface is given: use -i INTERFACE, or set `interfaces` in the configuration file",
         ));
     }
-    Ok(config)
+    Ok((config, replaced))
+}
+
+/// Returns the failure for a configuration file. An unreadable file may be readable later, but an
+/// invalid one stays invalid, so a service manager must not restart the gateway.
+fn unusable(error: &ConfigError) -> Failure {
+    match error {
+        ConfigError::Unreadable { .. } => Failure::new(error.to_string()),
+        _ => Failure::Invalid(error.to_string()),
+    }
 }
 
 /// Returns the first directory of `StateDirectory=` in the systemd unit of this process
