@@ -28,7 +28,7 @@ fn configurations(
     let config = EndpointConfig::with_default_provider()?;
     let EndpointConfig { core: _, qlog: _, trace: _, subscriber: _, .. } = config;
     EndpointConfig::new(&provider)?;
-    let transport = Arc::new(transport);
+    let transport = Arc::new(transport.with_max_mtu(1400));
     let _ = ServerConfig::with_single_cert(chain, key)?
         .with_alpn(&[b"protocol"])
         .with_transport(transport.clone());
