@@ -127,8 +127,21 @@ fn usage_of_further_commands_that_is_wrong_is_explained() {
         ),
         (&run(&["-p", "443", "--dry-run", "-o", "dry_run=off"]), USAGE, "--dry-run sets this, too"),
         (&run(&["-p", "443", "--new-per-source", "20MB/s"]), USAGE, "is in bytes"),
+        (&["get"], USAGE, "<URL>"),
+        (&["get", "https://a/", "https://b/", "-o", "file"], USAGE, "several bodies"),
+        (&["get", "https://a/", "--insecure", "--ca", "x"], USAGE, "cannot be used with"),
+        (&["get", "https://a/", "--pin", "abc"], USAGE, "64 hexadecimal digits"),
+    ]);
+}
+
+/// An option or key that does not fit here must lead to the one that does.
+#[test]
+fn usage_error_names_what_to_use_instead() {
+    let run = |rest: &[&'static str]| [&["gateway", "run", "-i", "lo"], rest].concat();
+    check(&[
         (&run(&["-p", "443", "--policy", "strict"]), USAGE, "use `-o policy=VALUE`"),
         (&["serve", "--user-quota=5"], USAGE, "use `--user-limit max_connections=N`"),
+        (&["serve", "--max-handshakes", "9"], USAGE, "the maximum is always 4096"),
         (&run(&["-p", "443", "--user-quota", "5"]), USAGE, "use `--max-connections N`"),
         (&run(&["-p", "443", "--deny", "192.0.2.1"]), USAGE, "`deny_files` or `allow_files` in a"),
         (
@@ -143,11 +156,6 @@ fn usage_of_further_commands_that_is_wrong_is_explained() {
             USAGE,
             "write ADDRESS:PORT with an IP address, such as [::]:5000",
         ),
-        (&["serve", "--max-handshakes", "9"], USAGE, "the maximum is always 4096"),
-        (&["get"], USAGE, "<URL>"),
-        (&["get", "https://a/", "https://b/", "-o", "file"], USAGE, "several bodies"),
-        (&["get", "https://a/", "--insecure", "--ca", "x"], USAGE, "cannot be used with"),
-        (&["get", "https://a/", "--pin", "abc"], USAGE, "64 hexadecimal digits"),
     ]);
 }
 
