@@ -93,7 +93,9 @@ fn windows_permit_the_computed_transfer_time() {
             for bytes in SIZES {
                 for datagram in [1_200, 1_472] {
                     let (initial_mtu, max_mtu) = (datagram, datagram);
-                    let config = TransportConfig { initial_mtu, max_mtu, ..Default::default() };
+                    let config = TransportConfig::default()
+                        .with_initial_mtu(initial_mtu)
+                        .with_max_mtu(max_mtu);
                     let (took, _) = transfer(simple(link(rate, round_trip)), bytes, config);
                     let expected = arithmetic(rate, round_trip, bytes, datagram);
                     let what = format!("{bytes} bytes at {rate} b/s and {round_trip} ms");
@@ -111,7 +113,7 @@ fn windows_permit_the_computed_transfer_time() {
 #[test]
 fn windows_do_not_limit_two_paths() {
     let named = || two_path(link(100_000_000, 40), link(50_000_000, 200));
-    let both = |config: TransportConfig| TransportConfig { max_paths: 2, ..config };
+    let both = |config: TransportConfig| config.with_max_paths(2);
     // Data from the faster path must wait for data from the slower one, so a flow-control window
     // may be exhausted for a short time.
     let (took, _) = transfer(named(), 20_000_000, both(TransportConfig::default()));

@@ -1,7 +1,7 @@
 //! Helpers that the tests of several crates share. Only tests depend on this crate. Helpers that
 //! need no other crate are in `equic-testing`.
 //!
-//! * [`bench`]: a made-up run of the benchmark;
+//! * [`mod@bench`]: a made-up run of the benchmark;
 //! * [`commands`]: runs the commands `equic` and `equic-lab`, and waits for their output;
 //! * [`http3`]: HTTP/3 servers in the background, and an admission that records its calls;
 //! * [`token`]: a gateway in user space.
