@@ -34,7 +34,7 @@ fn usage_that_is_wrong_is_explained() {
 }
 
 #[test]
-fn failure_names_its_cause() {
+fn failure_of_the_laboratory_names_its_cause() {
     check(&[
         (&["net", "down", "no-such-lab"], FAILED, "no lab `no-such-lab`"),
         (
