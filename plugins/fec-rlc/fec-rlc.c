@@ -28,7 +28,7 @@ struct sum {
  * `current`. Earlier sums may wait to be sent. `work` is for calculations. */
 static struct sum sums[4], work;
 static u64 current, count;
-/* Whether the packet being written is ack-eliciting, and whether it has a repair frame. */
+/* True if the packet being written is ack-eliciting; true if it has a repair frame. */
 static u64 eliciting, repairs;
 /* Received payloads, at the last bits of their numbers, and the last two received sums. Then the
  * packets that are missing in the sum that was reduced last. */

@@ -47,7 +47,7 @@ static struct group {
 	equic_u64 words[WORDS];
 } groups[2];
 static equic_u64 current;
-/* Whether the packet being written is ack-eliciting, and whether it has a repair frame. */
+/* True if the packet being written is ack-eliciting; true if it has a repair frame. */
 static equic_u64 eliciting, repairs;
 
 /* Received payloads, at the last bits of their numbers. */

@@ -320,8 +320,8 @@ struct equic_frame_lost {
 	} in;
 };
 
-/* ProbeTimeout (RFC 9002 s.6.2.1): Returns the PTO without backoff, for the PTO timer and for all
- * periods of several PTOs. It is at least an RTT, and at most a second above the default. */
+/* ProbeTimeout (RFC 9002 s.6.2.1): Returns the PTO without backoff. The PTO timer and all periods
+ * of several PTOs use it. It is at least an RTT, and at most a second above the default. */
 struct equic_probe_timeout {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */

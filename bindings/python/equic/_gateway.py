@@ -39,8 +39,7 @@ class Mode(enum.IntEnum):
 
 
 class TokenCheck(enum.IntEnum):
-    """Whether a server checks the tokens of a gateway's Retry packets (Ring.verify), and with which
-    keys."""
+    """The keys with which a server checks the tokens of a gateway's Retry packets (Ring.verify)."""
 
     NONE = 0
     """The server does not check tokens."""

@@ -292,8 +292,8 @@ typedef enum equic_join_event {
 } equic_join_event;
 
 /**
- * Whether a server checks the tokens of a gateway's Retry packets (`equic_retry_verify`), and with
- * which keys.
+ * The keys with which a server checks the tokens of a gateway's Retry packets
+ * (`equic_retry_verify`).
  */
 typedef enum equic_token_check {
         /**

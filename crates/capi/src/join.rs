@@ -11,8 +11,8 @@ use crate::error::{Failure, Result, boundary, equic_error};
 use crate::gateway::{Inner, Kind, equic_gateway};
 use crate::versioned::{self, Versioned};
 
-/// Whether a server checks the tokens of a gateway's Retry packets (`equic_retry_verify`), and with
-/// which keys.
+/// The keys with which a server checks the tokens of a gateway's Retry packets
+/// (`equic_retry_verify`).
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum equic_token_check {

@@ -17,7 +17,7 @@ use crate::sync::{Mutex, lock};
 use crate::sys::memory::sealed;
 use crate::sys::region::{Shared, atomic};
 
-/// Whether a server checks the tokens in the gateway's Retry packets, and with which keys.
+/// The keys with which a server checks the tokens of the gateway's Retry packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TokenCheck {
     /// The server does not check the tokens.

@@ -27,7 +27,7 @@ pub(crate) struct Batch {
     taken: usize,
     /// The last message, to which datagrams are added.
     last: Message,
-    /// Whether the last message is complete, because its last datagram was shorter than the others.
+    /// True if the last message is complete, because its last datagram was shorter than the others.
     ended: bool,
     /// A datagram that did not fit into the last message. It follows this message in the buffer.
     behind: Option<Transmit>,

@@ -35,14 +35,14 @@ pub(crate) struct Cell {
 pub(crate) struct State {
     pub connection: Connection,
     pub handle: Handle,
-    /// Whether the connection is in the wake list or in the task's work list.
+    /// True if the connection is in the wake list or in the task's work list.
     pub queued: bool,
-    /// Whether the socket's task has removed the connection.
+    /// True if the socket's task has removed the connection.
     pub removed: bool,
     /// Time of the connection's entry in the socket's timers, or `None` if it has no timer.
     pub timer: Option<Timestamp>,
     pub closed: Option<ConnectionError>,
-    /// Whether a task was woken since the last call of [`State::tell`] because the handshake is
+    /// True if a task was woken since the last call of [`State::tell`] because the handshake is
     /// complete or because there is something to read or accept.
     told: bool,
     /// Number of times that the active path has changed.
@@ -66,14 +66,14 @@ pub(crate) struct State {
     pub member: Member,
     /// Decides whether messages are sent to the system one by one or in groups.
     pub grouping: Grouping,
-    /// Whether the server must still send a NEW_TOKEN frame once the handshake is complete.
+    /// True if the server must still send a NEW_TOKEN frame once the handshake is complete.
     pub token_due: bool,
     pub wakers: Wakers,
     /// Notifies tasks that wait for the end of the connection. `None` if no task has waited yet.
     /// `Notify` removes a task that stops waiting, so that the list does not grow.
     over: Option<Arc<Notify>>,
     pub streams: StreamMap,
-    /// Number of streams that were accepted in a row, for each direction.
+    /// Number of streams of each direction that were accepted in a row.
     accepted: [u8; 2],
 }
 
@@ -112,7 +112,7 @@ pub(crate) struct StreamState {
     pub halves: u8,
     pub reader: Option<Waker>,
     pub writer: Option<Waker>,
-    /// Whether the peer has acknowledged all data of the stream.
+    /// True if the peer has acknowledged all data of the stream.
     pub finished: bool,
     /// The error code of the peer's STOP_SENDING frame, or `None` if the peer sent none.
     pub stopped: Option<u64>,

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use equic_transport::token::WallClock;
 
-/// Returns the system's time of day, for a [`TokenKey`](crate::TokenKey) that servers share or keep
-/// across a restart. It determines when tokens expire.
+/// Returns the system's time of day. Use it for a [`TokenKey`](crate::TokenKey) that servers share
+/// or keep across a restart. It determines when tokens expire.
 ///
 /// If the system's clock is set back, running endpoints ignore the step until they end. Synchronise
 /// the clock before you start a server.

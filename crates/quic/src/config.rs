@@ -330,17 +330,17 @@ pub struct EndpointConfig {
     /// Generates the connection IDs of all sockets. Default: `None`, which means the generator of
     /// `core` if there is one socket, and random IDs that name their socket if there are several.
     pub ids: Option<Arc<dyn SocketIdGenerator>>,
-    /// Whether random IDs of several sockets name their socket in encrypted form. Default: `false`.
+    /// True if random IDs of several sockets name their socket in encrypted form. Default: `false`.
     ///
     /// An unencrypted number helps an observer to link a client's packets before a migration to
     /// those after it (RFC 9000 s.9.5). But the kernel cannot choose the socket by an encrypted
     /// number. Datagrams of clients that have migrated are then passed from one socket to another
     /// in this process.
     pub hide_sockets: bool,
-    /// Whether to use UDP generic receive offload. It is faster, but takes up to half a megabyte of
+    /// Enables UDP generic receive offload. It is faster, but takes up to half a megabyte of
     /// buffers for each socket. Default: `true`.
     pub receive_offload: bool,
-    /// Whether to use UDP generic segmentation offload if the kernel supports it. Default: `true`.
+    /// Enables UDP generic segmentation offload if the kernel supports it. Default: `true`.
     pub send_offload: bool,
     /// The folder for a qlog file of each connection. Default: `None`, which means that no qlog
     /// files are written.
@@ -353,13 +353,13 @@ pub struct EndpointConfig {
     /// Receives the events of all connections. Default: `None`.
     #[cfg(feature = "qlog")]
     pub subscriber: Option<Arc<dyn Subscriber>>,
-    /// Whether a server sends each client a NEW_TOKEN frame. The token validates the client's
+    /// True if a server sends each client a NEW_TOKEN frame. The token validates the client's
     /// address on its next connection, without a Retry packet (RFC 9000 s.8.1.3). Default: `true`.
     pub give_tokens: bool,
-    /// Whether a client stores the tokens that servers send, for its next connection to the same
+    /// True if a client stores the tokens that servers send, for its next connection to the same
     /// server. Default: `true`.
     pub keep_tokens: bool,
-    /// Whether a client's connection ends if ICMP reports, before any packet of the server arrives,
+    /// True if a client's connection ends if ICMP reports, before any packet of the server arrives,
     /// that nothing listens on the port or that there is no route. If `false`, the client continues
     /// to try, because the server may be about to start. Default: `false`.
     pub heed_unreachable: bool,

@@ -38,9 +38,9 @@ pub(crate) struct Member {
     /// Index of the connection's crowd in [`Crowds::crowds`], plus 1. `None` if it is in no crowd.
     crowd: Option<NonZeroU32>,
     share: Share,
-    /// Whether the connection is in the list of those that wait for their turn.
+    /// True if the connection is in the list of those that wait for their turn.
     pub waits: bool,
-    /// Whether the connection still had data to send after its last turn.
+    /// True if the connection still had data to send after its last turn.
     bulk: bool,
 }
 
@@ -100,7 +100,7 @@ impl Shared {
     }
 }
 
-/// Whether a connection of a crowd may send.
+/// The right of a connection to send now.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// The connection does not share a window.

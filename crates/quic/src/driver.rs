@@ -1,4 +1,5 @@
-//! The task of a socket. It receives, handles timers and sends, for all connections of the socket.
+//! The task of a socket. The task receives, sends and handles timers of all connections of the
+//! socket.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -75,10 +76,10 @@ pub(crate) struct Driver {
     /// Number of bytes after which the task checks for datagrams: [`SENT`] or [`SENT_BESIDE`],
     /// depending on the connection that sent last.
     look: usize,
-    /// Whether this round calls the system to receive even if the runtime reports no datagrams.
+    /// True if this round calls the system to receive even if the runtime reports no datagrams.
     /// This is set after much was sent.
     asks: bool,
-    /// Whether an application was notified of data that arrived in this round.
+    /// True if an application was notified of data that arrived in this round.
     told: bool,
     /// Replaces outdated connection IDs. `None` if connection IDs never become outdated.
     renewal: Option<Renewal>,

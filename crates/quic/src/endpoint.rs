@@ -50,7 +50,7 @@ struct Owner {
     sockets: Vec<Arc<Socket>>,
     shared: Arc<Shared>,
     offloads: Offloads,
-    /// Whether the endpoint is a server now, or was one before.
+    /// True if the endpoint is a server now, or was one before.
     server: AtomicBool,
 }
 

@@ -52,9 +52,9 @@ pub(crate) struct Grouping {
     skip: u8,
     /// Number of messages that must still be sent one by one.
     single: u8,
-    /// Whether the system forwards large messages whole.
+    /// True if the system forwards large messages whole.
     whole: bool,
-    /// Whether at least one round is complete.
+    /// True if at least one round is complete.
     known: bool,
 }
 

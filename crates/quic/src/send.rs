@@ -22,7 +22,7 @@ pub struct SendStream {
     id: StreamId,
     /// See [`State::epoch`].
     epoch: u8,
-    /// Whether the stream was finished or reset.
+    /// True if the stream was finished or reset.
     ended: bool,
 }
 

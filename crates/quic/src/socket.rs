@@ -69,9 +69,9 @@ pub(crate) struct Shared {
 #[derive(Default)]
 pub(crate) struct IncomingQueue {
     pub list: VecDeque<Incoming>,
-    /// Whether the application takes no more attempts.
+    /// True if the application takes no more attempts.
     pub closed: bool,
-    /// Whether the application has taken an attempt, and other tasks have had no turn since.
+    /// True if the application has taken an attempt, and other tasks have had no turn since.
     pub given: bool,
 }
 
@@ -94,17 +94,17 @@ pub(crate) struct Inner {
     pub crowds: Crowds,
     /// Client connections that have received no datagram, if ICMP errors can end them.
     pub unanswered: Vec<Handle>,
-    /// Whether the application has dropped the endpoint. The task then ends with the last
+    /// True if the application has dropped the endpoint. The task then ends with the last
     /// connection.
     pub released: bool,
-    /// Whether the endpoint accepts clients. If not, and the endpoint was a server before, it
+    /// True if the endpoint accepts clients. If not, and the endpoint was a server before, it
     /// refuses them.
     pub serving: bool,
     /// The error of a transport setting of the server that is out of range, if there is one.
     pub invalid: Option<SettingError>,
-    /// Whether the application has closed the endpoint. Then no connection can start.
+    /// True if the application has closed the endpoint. Then no connection can start.
     pub closed: bool,
-    /// Whether the task has ended.
+    /// True if the task has ended.
     pub dead: bool,
 }
 
@@ -113,7 +113,7 @@ struct WakeList {
     cells: Vec<Arc<Cell>>,
     passed: VecDeque<Passed>,
     task: Option<Waker>,
-    /// Whether the task has ended.
+    /// True if the task has ended.
     dead: bool,
 }
 

@@ -47,15 +47,15 @@ pub(crate) struct Udp {
     sender: Sender,
     /// Maximum number of datagrams into which the kernel splits one message.
     segments: usize,
-    /// Whether the socket belongs to a server and is bound to a wildcard address. Answers must then
+    /// True if the socket belongs to a server and is bound to a wildcard address. Answers must then
     /// specify their source address.
     wildcard: AtomicBool,
     offloads: Offloads,
-    /// Whether the kernel reports ICMP errors.
+    /// True if the kernel reports ICMP errors.
     errors: AtomicBool,
 }
 
-/// Whether to use GRO for receiving and GSO for sending, if the kernel supports them.
+/// Enables GRO for receiving and GSO for sending, if the kernel supports them.
 #[derive(Clone, Copy)]
 pub(crate) struct Offloads {
     pub receive: bool,

@@ -8,7 +8,7 @@
 //!   off-path attacker could end a connection (RFC 9000 s.21.1).
 //! * The error is about a datagram **to the connection's address and port**, and quotes the two
 //!   connection IDs of its first packet (RFC 9000 s.14.2.1). Both IDs are random, so that only an
-//!   attacker who can read the packets knows them. Such an attacker can end a handshake in any case
+//!   attacker that can read the packets knows them. Such an attacker can always end a handshake
 //!   (s.21.1.1). A router may quote only as much as RFC 792 requires. Such a quotation is too short
 //!   and is ignored.
 //!

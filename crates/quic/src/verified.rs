@@ -170,7 +170,7 @@ struct Chains {
 struct Seen {
     /// Time at which the chain was first found valid.
     from: UnixTime,
-    /// Whether the chain is known to be valid also at the end of the five minutes.
+    /// True if the chain is known to be valid also at the end of the five minutes.
     valid_to_end: bool,
     /// Number of look-ups at the chain's last use.
     used: u64,

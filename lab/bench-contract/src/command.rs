@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::{Knobs, unsupported};
 
-/// Whether this process is a server or a client, with its command line.
+/// The role of this process, with its command line.
 #[derive(Clone, Debug)]
 pub enum Role {
     /// A server.

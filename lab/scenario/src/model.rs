@@ -263,18 +263,18 @@ pub struct TcpOptions {
     /// Maximum segment size in bytes. `None`: the largest that fits the smallest MTU of the
     /// network.
     pub mss: Option<u16>,
-    /// Whether to use selective acknowledgements.
+    /// Enables selective acknowledgements.
     pub sack: Option<bool>,
-    /// Whether to use timestamps.
+    /// Enables timestamps.
     pub timestamps: Option<bool>,
-    /// Whether to use window scaling.
+    /// Enables window scaling.
     pub window_scaling: Option<bool>,
     /// True if the client requests ECN. The default is `true`; Linux does not request ECN by
     /// default.
     pub ecn: bool,
-    /// Whether segments are paced. `None`: the controller decides.
+    /// True if segments are paced. `None`: the controller decides.
     pub pacing: Option<bool>,
-    /// Whether tail loss probes are sent.
+    /// True if tail loss probes are sent.
     pub tail_loss_probe: Option<bool>,
     /// Minimum of the variance term that is added to the smoothed round-trip time in the
     /// retransmission timeout.

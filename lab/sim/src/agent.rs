@@ -45,7 +45,7 @@ pub trait Agent: Any + Send {
     }
 }
 
-/// Whether a run waits for an agent.
+/// The state of an agent. It determines how long a run lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// The run does not wait for the agent.

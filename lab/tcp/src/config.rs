@@ -17,23 +17,23 @@ pub struct TcpConfig {
     pub mss: u16,
     /// Initial congestion window, in segments (RFC 6928).
     pub initial_window: u32,
-    /// Whether to offer and accept selective acknowledgements (RFC 2018).
+    /// Offers and accepts selective acknowledgements (RFC 2018).
     pub sack: bool,
-    /// Whether to offer and accept timestamps (RFC 7323 s.3).
+    /// Offers and accepts timestamps (RFC 7323 s.3).
     pub timestamps: bool,
-    /// Whether to offer and accept window scaling (RFC 7323 s.2). Without it, windows are limited
+    /// Offers and accepts window scaling (RFC 7323 s.2). Without it, windows are limited
     /// to 65,535 bytes.
     pub window_scaling: bool,
-    /// Whether the client requests ECN (RFC 3168). The server always accepts it, as with
+    /// True if the client requests ECN (RFC 3168). The server always accepts it, as with
     /// `net.ipv4.tcp_ecn = 2`.
     pub ecn: bool,
-    /// Whether segments are paced at the controller's rate. The default is false, as on Linux
+    /// True if segments are paced at the controller's rate. The default is false, as on Linux
     /// without the `fq` queue. Controllers that need pacing are always paced.
     pub pacing: bool,
     /// Largest receive window in bytes: the limit on data that waits for the application or for
     /// missing data. The default is 32 MiB (`net.ipv4.tcp_rmem`).
     pub receive_buffer: u64,
-    /// Whether the receive window begins with 64 KiB and grows with the bytes that the application
+    /// True if the receive window begins with 64 KiB and grows with the bytes that the application
     /// reads per round trip, as on Linux (`net.ipv4.tcp_moderate_rcvbuf`). If false, the window has
     /// its full size from the start.
     pub receive_auto_tuning: bool,
@@ -53,9 +53,9 @@ pub struct TcpConfig {
     /// Number of segments that are acknowledged without delay, at the start of a connection and
     /// after a segment that was not in order.
     pub quick_acks: u32,
-    /// Whether to send tail loss probes (RFC 8985 s.7).
+    /// Enables tail loss probes (RFC 8985 s.7).
     pub tail_loss_probe: bool,
-    /// Whether to use Fast Open (RFC 7413). The client is then assumed to have a cookie from an
+    /// Enables Fast Open (RFC 7413). The client is then assumed to have a cookie from an
     /// earlier connection, and sends data with its SYN. The server accepts the data, and may answer
     /// before the handshake is complete. On Linux, an application must request this
     /// (`TCP_FASTOPEN`).

@@ -24,12 +24,12 @@ pub enum TlsVersion {
 pub struct TlsConfig {
     /// Version of TLS.
     pub version: TlsVersion,
-    /// Whether a session is resumed. The server then sends no certificate.
+    /// True if a session is resumed. The server then sends no certificate.
     pub resumption: bool,
-    /// Whether the client sends application data with its first flight (RFC 8446 s.2.3). This needs
+    /// True if the client sends application data with its first flight (RFC 8446 s.2.3). This needs
     /// TLS 1.3 and resumption.
     pub early_data: bool,
-    /// Whether a TLS 1.2 client sends application data directly after its Finished, without waiting
+    /// True if a TLS 1.2 client sends application data directly after its Finished, without waiting
     /// for the server's Finished (RFC 7918). With resumption, the server's Finished comes first, so
     /// this has no effect.
     pub false_start: bool,

@@ -135,7 +135,7 @@ pub(crate) struct Args {
     /// Number of threads [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Sockets and threads")]
     threads: Option<u16>,
-    /// Accept 0-RTT requests of returning clients. An attacker who records such a request can make
+    /// Accept 0-RTT requests of returning clients. An attacker that records such a request can make
     /// the server answer it again, so only GET and HEAD are permitted; other methods get status 425
     #[arg(long, help_heading = "Transport")]
     early_data: bool,

@@ -59,7 +59,7 @@ pub(super) fn pry(path: &Path) {
             .write(true)
             .open(format!("/proc/self/fd/{}", fd.as_raw_fd()));
         assert!(again.is_err(), "nor can it be opened again for writing");
-        // Pinning must fail, because a user who may write to the pin could open the map for
+        // Pinning must fail, because a user with write access to the pin could open the map for
         // writing.
         let name = std::ffi::CString::new(format!(
             "/sys/fs/bpf/pried{}-{}",

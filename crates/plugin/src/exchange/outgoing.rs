@@ -60,7 +60,7 @@ pub(super) struct Outgoing {
     /// Plugin ID of the next offer.
     next: u64,
     over: Ids,
-    /// Plugin IDs of the offers to send, for the first time or again.
+    /// Plugin IDs of the offers that must be sent or sent again.
     offers_due: BTreeSet<u64>,
     detaches_due: BTreeSet<u64>,
     /// Frame types of all offers, including those that have ended.

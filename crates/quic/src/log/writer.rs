@@ -37,7 +37,7 @@ struct Shared {
     /// Number of bytes of all logs that wait to be written.
     waiting: AtomicUsize,
     limit: usize,
-    /// Whether a warning about a log that ended was issued. There is only one such warning, because
+    /// True if a warning about a log that ended was issued. There is only one such warning, because
     /// clients can cause it at will.
     warned: AtomicBool,
 }
@@ -55,11 +55,11 @@ struct Log {
 
 struct Pending {
     bytes: Vec<u8>,
-    /// Whether a message about this log is in the thread's channel, or the log is still held.
+    /// True if a message about this log is in the thread's channel, or the log is still held.
     queued: bool,
-    /// Whether the thread has written to the target before.
+    /// True if the thread has written to the target before.
     begun: bool,
-    /// Whether the log has ended. It then accepts no more bytes.
+    /// True if the log has ended. It then accepts no more bytes.
     ended: bool,
 }
 

@@ -181,7 +181,7 @@ async fn early_data_of_quinn() {
     assert_eq!(told.recv().await, Some(true));
 }
 
-/// Runs a server that echoes streams. Returns, for each connection attempt, whether the client's
+/// Runs a server that echoes streams. For each connection attempt, returns whether the client's
 /// address was validated.
 fn watched(server: &Endpoint) -> Arc<Mutex<Vec<bool>>> {
     let seen = Arc::new(Mutex::new(Vec::new()));

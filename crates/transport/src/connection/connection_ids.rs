@@ -123,7 +123,7 @@ impl ConnectionIds {
         self.replace = true;
     }
 
-    /// Issues as many IDs as the peer permits, for each path ID.
+    /// Issues as many IDs for each path ID as the peer permits.
     pub(super) fn issue(&mut self, rng: &mut dyn RngCore) {
         if std::mem::take(&mut self.replace) {
             self.replace = !self.local.retire_all();

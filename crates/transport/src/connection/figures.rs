@@ -48,7 +48,7 @@ impl PathStats {
     }
 }
 
-/// Declares each counter once, for the internal counters and for the public [`Stats`].
+/// Generates the internal counters and the public [`Stats`] from one list of counters.
 macro_rules! counters {
     ($($name:ident)+) => {
         /// Counters of a connection. [`Stats`] describes each of them.

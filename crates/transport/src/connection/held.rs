@@ -1,11 +1,11 @@
-//! Whether the event loop holds a connection back, because other connections have their turn
+//! The event loop can hold a connection back while other connections have their turn
 //! ([`Driver::hold_back`](super::driver::Driver::hold_back)).
 
 use super::Connection;
 use super::paths::PathKey;
 use crate::Timestamp;
 
-/// Whether an event loop holds a connection back.
+/// The state of a connection that an event loop can hold back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Held {
     /// The connection may send.

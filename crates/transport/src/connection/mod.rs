@@ -321,7 +321,7 @@ pub struct Connection {
     held: held::Held,
     /// Time at which timers last ran.
     timers_ran: Option<Timestamp>,
-    /// Times of the last packets, for the idle timeout.
+    /// Times of the last packets. The idle timeout uses them.
     activity: Activity,
     events: VecDeque<Event>,
     stats: Counters,
@@ -414,7 +414,7 @@ impl Connection {
         self.streams.accept(direction)
     }
 
-    /// Returns the streams of the connection, for all calls that read, write, reset or stop them.
+    /// Returns the streams of the connection. Its methods read, write, reset and stop streams.
     pub fn streams(&mut self) -> &mut Streams {
         &mut self.streams
     }

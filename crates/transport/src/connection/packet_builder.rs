@@ -145,8 +145,8 @@ impl<'d, 'b> PacketBuilder<'d, 'b> {
         if left < MIN_PACKET { to.max(if_last) } else { to }
     }
 
-    /// Returns how many PADDING frames must follow the packet's frames, for the datagram's size and
-    /// the sample.
+    /// Returns the number of PADDING frames that must follow the packet's frames, so that the
+    /// datagram has the needed size and the sample is complete.
     pub(super) fn padding_wanted(&self) -> usize {
         let end = self.datagram.position() + TAG_LEN;
         self.filled().saturating_sub(end).max(self.padding_needed())

@@ -10,7 +10,7 @@ use crate::operation::{AbiValue, Bytes, Operation};
 
 /// Calls of operations, with the same names as the functions of [`Connection`].
 pub(super) trait Presence: Copy {
-    /// Whether hooks may be attached to the connection.
+    /// True if hooks may be attached to the connection.
     const POSSIBLE: bool;
 
     /// Returns true if no hook is attached to any of the operations with these bits

@@ -43,7 +43,7 @@ impl Connection {
         self.write_more(now, place, last, buffer, most)
     }
 
-    /// Like [`Connection::poll_transmit_more`], for a connection that has or may have several
+    /// Like [`Connection::poll_transmit_more`]. The connection has or may have several
     /// paths. Ends the batch if the next choice of a path would differ.
     #[inline(never)]
     fn more_of_paths(

@@ -103,7 +103,7 @@ pub(super) fn whole_rate(path: &Path) -> Rate {
     Rate::bytes_per_second(rate as f64)
 }
 
-/// Like [`plain_room`], for a path on which the last datagram was sent at the same time.
+/// Like [`plain_room`]. The last datagram on the path was sent at the same time.
 #[inline(always)]
 pub(super) fn settled_room(
     path: &mut Path,

@@ -237,7 +237,7 @@ impl Spaces {
 
 /// Iterator of [`Spaces::ids`]. It runs several times per packet.
 struct Ids {
-    /// Whether the Initial and Handshake spaces exist.
+    /// True if the Initial and Handshake spaces exist.
     handshake: [bool; HANDSHAKE_SPACES],
     /// Path IDs other than 0, and their number.
     others: [PathId; MOST_PATH_IDS],
@@ -459,7 +459,7 @@ impl Space {
         }
     }
 
-    /// Returns true if CRYPTO data must be sent, for the first time or again.
+    /// Returns true if CRYPTO data must be sent or retransmitted.
     #[inline]
     pub(super) fn has_crypto(&self) -> bool {
         self.crypto_out.get().is_some_and(|out| out.wants_to_send(u64::MAX))

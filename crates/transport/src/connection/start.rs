@@ -392,8 +392,7 @@ impl Start {
         config.into()
     }
 
-    /// Returns the keys of Initial packets between this end and the other, for a client that sends
-    /// to `dcid`.
+    /// Returns the keys of Initial packets of a connection whose client sends to `dcid`.
     pub(crate) fn initial_keys(
         &self,
         side: Side,

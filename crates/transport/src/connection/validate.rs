@@ -30,7 +30,7 @@ const MIN_WINDOW: u64 = BASE_SIZE as u64;
 /// thousands of packets may be sent.
 const MIN_PACKETS_PER_KEY: u64 = 10_000;
 
-/// Smallest limit on forged packets. With less, an attacker who knows a connection ID can end the
+/// Smallest limit on forged packets. With less, an attacker that knows a connection ID can end the
 /// connection with a few packets.
 const MIN_FORGED_PACKETS: u64 = 1_000;
 

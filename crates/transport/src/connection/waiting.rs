@@ -75,7 +75,7 @@ impl UndecryptedPackets {
     }
 }
 
-/// Whether a packet can be opened now, later or never.
+/// The time at which a packet can be opened: now, later or never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Readiness {
     Ready,

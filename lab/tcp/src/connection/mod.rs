@@ -139,7 +139,7 @@ pub struct Connection {
     peer_shift: u8,
     /// True if the peer's SYN had the window scale option.
     peer_scales: bool,
-    /// Whether both ends have agreed to use timestamps. The next fields are the same for SACK and
+    /// True if both ends have agreed to use timestamps. The next fields are the same for SACK and
     /// ECN.
     timestamps: bool,
     sack: bool,

@@ -14,7 +14,7 @@ struct Fake {
     passed: Value<Duration>,
     /// Simulated time for sending one datagram.
     each: Duration,
-    /// Whether the fake socket is blocked.
+    /// True if the fake socket is blocked.
     blocked: Value<bool>,
     /// The bytes of the accepted messages.
     taken: RefCell<Vec<Vec<u8>>>,

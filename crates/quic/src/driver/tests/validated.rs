@@ -1,4 +1,4 @@
-//! Tests of what a server does only for the last validated address, after a forged packet has
+//! Tests of a server's actions that need the last validated address, after a forged packet has
 //! changed the remote address.
 
 use std::net::UdpSocket;

@@ -21,7 +21,7 @@ use crate::stream::{ReceiveState, SendState};
 pub(super) struct Known {
     state: Option<&'static str>,
     version: Option<KnownVersion>,
-    /// Whether the Initial and Handshake keys are available.
+    /// True if the Initial and Handshake keys are available.
     keys: [bool; 2],
     /// Number of key updates, if 1-RTT keys are available.
     phase: Option<u64>,

@@ -24,7 +24,7 @@ pub enum Overruled {
     /// The path cannot be used. For data, this includes a path that seems not to work while another
     /// works.
     NotUsable,
-    /// The hook left out, for a second, a path that had room for waiting data.
+    /// For one second, the hook did not choose a path that had room for waiting data.
     Starves,
 }
 

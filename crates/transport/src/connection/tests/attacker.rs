@@ -203,7 +203,7 @@ impl Connection {
         self.forge_of(id, payload, size)
     }
 
-    /// As [`Connection::forge`], for a datagram of at least this size.
+    /// Forges a datagram of at least this size. See [`Connection::forge`].
     pub(super) fn forge_of(&mut self, id: SpaceId, payload: &[u8], size: usize) -> Vec<u8> {
         let mut buffer = vec![0; 2000];
         let mut writer = Writer::new(&mut buffer);

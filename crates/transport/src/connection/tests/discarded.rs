@@ -86,7 +86,7 @@ fn assert_violation(end: &Connection, violation: Violation) {
     assert_eq!(error.violation, Some(violation), "{error}");
 }
 
-/// RFC 9000 s.7.2, at both ends, for all long headers with available keys.
+/// RFC 9000 s.7.2. The test covers both ends and all long headers with available keys.
 #[test]
 fn cid_source_of_another_than_the_peer_is_discarded() {
     let other = ConnectionId::cut(&[0x77; 8]);

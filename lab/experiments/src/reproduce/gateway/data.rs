@@ -146,7 +146,7 @@ pub(super) struct Served {
 pub(super) struct Server {
     /// CPU time of the server until all clients had finished, in seconds.
     pub cpu_s: f64,
-    /// CPU use in percent of one CPU, for each interval between two reads. The first read is at the
+    /// CPU use between each two reads, in percent of one CPU. The first read is at the
     /// start of the attack.
     pub cpu_percent: Vec<f64>,
     /// Proportional set size in MB, at each read.

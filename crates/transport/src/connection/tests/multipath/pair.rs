@@ -48,7 +48,7 @@ pub(super) struct Pair {
     seed: u64,
     order: u64,
     in_flight: BTreeMap<(Timestamp, u64), InFlight>,
-    /// Ports toward the server and toward the client, for each link.
+    /// The two ports of each link: toward the server, and toward the client.
     ports: Vec<[Port; 2]>,
     /// Links on which all packets are lost.
     pub down: Vec<bool>,
