@@ -154,12 +154,18 @@ impl Connection {
         head: &[u8],
         payload: &mut [u8],
     ) -> Option<Result<usize, u64>> {
-        let asked = self.keys.one_rtt().is_some_and(|keys| keys.asks_how_long(of.phase));
-        let retain = if asked { now + self.longest_pto() * 3 } else { now };
         let keys = self.keys.one_rtt_mut()?;
         let packet = (of.path, of.number);
-        Some(match keys.open(packet, of.phase, head, payload, of.largest, retain) {
-            Ok((opened, _)) => Ok(opened.len()),
+        Some(match keys.open(packet, of.phase, head, payload, of.largest) {
+            Ok((opened, _)) => {
+                let length = opened.len();
+                if keys.previous_need_a_time(of.phase) {
+                    // Only now, because a packet that is not authentic must not run hooks.
+                    let until = now + self.longest_pto() * 3;
+                    self.keys.one_rtt_mut()?.keep_previous_until(until);
+                }
+                Ok(length)
+            }
             Err(OpenError::Forged) => Err(keys.integrity_limit()),
             Err(OpenError::KeyUpdate) => {
                 self.fail(now, Violation::KeyUpdate);

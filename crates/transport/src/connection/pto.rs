@@ -43,13 +43,13 @@ impl Connection {
         let active = self.path().key();
         let mut longest = self.path_pto(active);
         if self.multipath.is_some() {
-            let others = self
-                .paths
-                .iter()
-                .filter(|path| path.key() != active && path.is_current() && !path.is_abandoned());
-            let others: Vec<PathKey> = others.map(|path| path.key()).collect();
-            for key in others {
-                longest = longest.max(self.path_pto(key));
+            // A loop over positions, because a hook may be called for each path.
+            for at in 0.. {
+                let Some(path) = self.paths.iter().nth(at) else { break };
+                let (key, used) = (path.key(), path.is_current() && !path.is_abandoned());
+                if used && key != active {
+                    longest = longest.max(self.path_pto(key));
+                }
             }
         }
         longest
@@ -60,9 +60,13 @@ impl Connection {
         self.limited_pto(key, RttEstimator::new(INITIAL_RTT).pto_base())
     }
 
+    /// Returns the PTO for a period. A hook can lengthen the period, but not shorten it. Otherwise, a
+    /// plugin of the peer could discard keys early, or end a path validation before its packets can
+    /// arrive.
     fn limited_pto(&mut self, key: PathKey, base: Duration) -> Duration {
         let id = SpaceId::Data(self.paths[key].id());
-        self.hooked_pto(id, key, base + self.peer_max_ack_delay().min(MAX_DELAY_IN_PERIODS))
+        let usual = base + self.peer_max_ack_delay().min(MAX_DELAY_IN_PERIODS);
+        self.hooked_pto(id, key, usual).max(usual)
     }
 
     /// Returns the PTO that hooks make of `usual`.

@@ -262,19 +262,34 @@ impl OneRttKeys {
         }
     }
 
-    /// Returns true if [`OneRttKeys::open`] needs its argument `retain` for a packet with this Key
-    /// Phase bit.
+    /// Returns true if a packet with this Key Phase bit may belong to another key phase, or may end
+    /// the last key update.
     #[inline]
-    pub(crate) fn asks_how_long(&self, bit: bool) -> bool {
+    fn may_change_phase(&self, bit: bool) -> bool {
         bit != self.bit || matches!(self.previous, Some((_, None)))
+    }
+
+    /// Returns true if the caller must now call [`OneRttKeys::keep_previous_until`], because
+    /// [`OneRttKeys::open`] has decrypted the first packet of the current phase. `bit` is the Key
+    /// Phase bit of that packet.
+    #[inline]
+    pub(crate) fn previous_need_a_time(&self, bit: bool) -> bool {
+        bit == self.bit && matches!(self.previous, Some((_, None)))
+    }
+
+    /// Sets the time until which the previous keys are kept: three PTOs from now (RFC 9001 s.6.5).
+    #[cold]
+    pub(crate) fn keep_previous_until(&mut self, time: Timestamp) {
+        if let Some((_, until)) = &mut self.previous {
+            *until = Some(time);
+        }
     }
 
     /// Decrypts the `payload` of a packet in place. The payload ends with the tag. Returns the
     /// plaintext, and true if the peer updated its keys with this packet.
     ///
-    /// * `largest`: the largest packet number received on the path so far;
-    /// * `retain`: the time until which the previous keys are kept, three PTOs from now (RFC 9001
-    ///   s.6.5). It is ignored if [`OneRttKeys::asks_how_long`] returns false.
+    /// `largest` is the largest packet number received on the path so far. Afterwards, the caller
+    /// asks [`OneRttKeys::previous_need_a_time`].
     ///
     /// # Errors
     /// [`OpenError`]. Except for `Forged`, the connection must be closed.
@@ -286,13 +301,12 @@ impl OneRttKeys {
         header: &[u8],
         payload: &'a mut [u8],
         largest: Option<u64>,
-        retain: Timestamp,
     ) -> Result<(&'a [u8], bool), OpenError> {
         if bit == self.bit {
             let opened = self.current.keys.remote.open(path, number, header, payload);
             return match opened {
                 Ok(opened) => {
-                    self.received(path, number, retain);
+                    self.received(path, number);
                     Ok((opened, false))
                 }
                 Err(_) => Err(OpenError::Forged),
@@ -331,14 +345,14 @@ impl OneRttKeys {
             return Err(OpenError::KeyUpdate);
         }
         self.advance();
-        self.received(path, number, retain);
+        self.received(path, number);
         Ok((opened, true))
     }
 
     /// Returns true if [`OneRttKeys::open_to`] can decrypt packets with this Key Phase bit.
     #[inline]
     pub(crate) fn may_open_to(&self, bit: bool) -> bool {
-        self.current.keys.remote.opener().is_some() && !self.asks_how_long(bit)
+        self.current.keys.remote.opener().is_some() && !self.may_change_phase(bit)
     }
 
     /// Decrypts a packet's payload from `sealed`, which ends with the tag, into `to`, which is
@@ -356,29 +370,25 @@ impl OneRttKeys {
         sealed: &[u8],
         to: &mut [u8],
     ) -> Option<bool> {
-        if self.asks_how_long(bit) {
+        if self.may_change_phase(bit) {
             return None;
         }
         let opener = self.current.keys.remote.opener()?;
         let opened = opener.open_to(path.get(), number, header, sealed, to);
         if opened {
-            // The time is not used, because there are no previous keys.
-            self.received(path, number, Timestamp::START);
+            self.received(path, number);
         }
         Some(opened)
     }
 
     // RFC 9001 s.9.5 #3
-    fn received(&mut self, path: PathId, number: u64, retain: Timestamp) {
+    fn received(&mut self, path: PathId, number: u64) {
         self.current.first_received.lower(path, number);
         if self.next.is_none() {
             self.received += 1;
             if self.received >= NEXT_AFTER {
                 self.next = Some(self.secrets.next_packet_keys());
             }
-        }
-        if let Some((_, until @ None)) = &mut self.previous {
-            *until = Some(retain);
         }
     }
 
@@ -438,15 +448,13 @@ mod tests {
         fn receive(&mut self, packet: Packet) -> Result<bool, OpenError> {
             let Packet { number, bit, mut bytes } = packet;
             let header = [u8::from(bit)];
-            let (plain, updated) = self.keys.open(
-                (PathId::ZERO, number),
-                bit,
-                &header,
-                &mut bytes,
-                self.largest,
-                LATER,
-            )?;
+            let packet = (PathId::ZERO, number);
+            let (plain, updated) =
+                self.keys.open(packet, bit, &header, &mut bytes, self.largest)?;
             assert_eq!(plain, b"one rtt");
+            if self.keys.previous_need_a_time(bit) {
+                self.keys.keep_previous_until(LATER);
+            }
             self.largest = self.largest.max(Some(number));
             Ok(updated)
         }
@@ -547,8 +555,11 @@ mod tests {
         bytes: &[u8],
     ) -> Result<bool, OpenError> {
         let (mut bytes, path) = (bytes.to_vec(), PathId::new(path));
-        let (plain, updated) = keys.open((path, number), bit, &[7], &mut bytes, None, LATER)?;
+        let (plain, updated) = keys.open((path, number), bit, &[7], &mut bytes, None)?;
         assert_eq!(plain, b"one rtt");
+        if keys.previous_need_a_time(bit) {
+            keys.keep_previous_until(LATER);
+        }
         Ok(updated)
     }
 

@@ -167,8 +167,9 @@ operations! {
     /// Notifies the hook that wrote a frame that the frame was declared lost. This is not revoked
     /// if the frame arrives later.
     FrameLost = 28, "RFC 9000 s.13.3", Frame(token) -> ();
-    /// Returns the PTO without backoff. The PTO timer and all periods of several PTOs use it. It is
-    /// at least an RTT, and at most a second above the default.
+    /// Returns the PTO without backoff, at least an RTT and at most a second above the default. A
+    /// longer PTO also lengthens periods of several PTOs, such as the closing period. A shorter one
+    /// does not shorten them.
     ProbeTimeout = 29, "RFC 9002 s.6.2.1", Words(space, path) -> (duration);
     /// Returns the factor by which the PTO is multiplied after this number of consecutive PTOs: 1
     /// to 1,024.

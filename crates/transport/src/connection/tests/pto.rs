@@ -1,13 +1,15 @@
 //! The probe timeout, and each period that is a multiple of it. All of them count the peer's
 //! max_ack_delay, and the answer of a hook at ProbeTimeout.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::early::{early_configs, visit};
 use super::handshake::LIMIT;
 use super::multipath::two_paths;
-use super::operations::{always, replace};
+use super::operations::{always, doing, replace};
 use super::*;
 use crate::crypto::{KeyLimits, Wear};
-use crate::operation::Operation;
+use crate::operation::{Decision, Operation};
 use equic_wire::{PathId, TransportErrorCode};
 
 /// The max_ack_delay of both ends.
@@ -286,4 +288,53 @@ fn pto_of_the_slowest_path_counts_in_periods_of_the_connection() {
         end.close(now, VarInt::from_u32(7), "done");
         assert_eq!(end.poll_timeout(), Some(now + pto * 3));
     }
+}
+
+/// A plugin of the peer may have this hook, so it must not discard keys early, end the closing
+/// period early, or give up the validation of a path before its packets can arrive.
+#[test]
+fn pto_of_periods_is_not_shortened_by_hooks() {
+    for_each_end(
+        |_| {},
+        |end, _, _, _| {
+            let key = end.path().key();
+            let usual = end.path().rtt().pto_base() + DELAY;
+            let unmeasured = Duration::from_millis(3 * 333) + DELAY;
+            replace(end, Operation::ProbeTimeout, always(&[0]));
+            assert!(end.pto(SpaceId::DATA) < usual, "a hook shortens the PTO timer");
+            assert_eq!([end.longest_pto(), end.path_pto(key)], [usual; 2]);
+            assert_eq!(end.new_path_pto(key), unmeasured);
+        },
+    );
+}
+
+#[test]
+fn pto_hook_is_not_called_for_packets_that_are_not_authentic() {
+    let mut network = Network::with(1, Faults::none(), |_| {});
+    network.connect();
+    echo(&mut network, 20_000);
+    network.pass(Duration::from_secs(1));
+    let (mut end, mut other, now) = network.into_ends();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&calls);
+    let counting = doing(move |_, _, _| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        Ok(Decision::Default)
+    });
+    replace(&mut end, Operation::ProbeTimeout, counting);
+    other.ping();
+    let datagram = send(&mut other, now).remove(0);
+    let path = end.path();
+    let arrival =
+        DatagramMeta { remote: path.remote(), local: path.local(), ecn: EcnCodepoint::NotEct };
+    let dropped = end.stats().packets_dropped;
+    // With another Key Phase bit, the packet seems to be the first one after a key update.
+    for phase in [0, 0x04] {
+        let mut forged = datagram.clone();
+        forged[0] ^= phase;
+        *forged.last_mut().unwrap() ^= 1;
+        end.handle_datagram(now, arrival, &mut forged);
+    }
+    assert_eq!(end.stats().packets_dropped, dropped + 2);
+    assert_eq!(calls.load(Ordering::Relaxed), 0);
 }
