@@ -1,5 +1,7 @@
 //! The command `equic gateway set`.
 
+use std::collections::HashSet;
+
 use equic_gateway::{Config, ConfigError, Setting};
 use equic_report::table::{Column, Table};
 use serde_json::json;
@@ -48,11 +50,10 @@ fn setting(text: &str) -> Result<Setting, String> {
     });
     Err(match in_file.map(String::as_str) {
         Some(known) if matches!(error, ConfigError::UnknownKey { .. }) => {
-            let reloads = known == "gateway.interfaces"
-                || (known.starts_with("ban.") && known != "ban.reasons");
-            let then = if reloads { "run `equic gateway reload`" } else { "restart the gateway" };
+            // `reload` knows which keys need a restart, and names them.
             format!(
-                "`set` cannot change `{known}`: change it in the configuration file, and {then}"
+                "`set` cannot change `{known}`: change it in the configuration file and run `equic \
+                 gateway reload`, which says if the gateway must restart"
             )
         }
         _ => error.to_string(),
@@ -61,16 +62,14 @@ fn setting(text: &str) -> Result<Setting, String> {
 
 /// Fails if two settings have the same key.
 fn check_twice(settings: &[Setting]) -> Result {
-    for (index, setting) in settings.iter().enumerate() {
-        let same = |other: &Setting| (other.key, &other.service) == (setting.key, &setting.service);
-        if settings[..index].iter().any(same) {
-            let key = setting.key.name();
-            return Err(Failure::usage(format!(
-                "`{key}`: the key is given twice: remove one of the values"
-            )));
-        }
+    let mut keys = HashSet::new();
+    match settings.iter().find(|one| !keys.insert((one.key.name(), &one.service))) {
+        None => Ok(()),
+        Some(twice) => Err(Failure::usage(format!(
+            "`{}`: the key is given twice: remove one of the values",
+            twice.key.name()
+        ))),
     }
-    Ok(())
 }
 
 pub(super) fn run(args: &Args) -> Result {
@@ -80,7 +79,7 @@ pub(super) fn run(args: &Args) -> Result {
     // still be checked.
     for setting in &args.settings {
         if let Some(name) = &setting.service {
-            super::status::check_service(&control, name)?;
+            super::status::service_named(&control, name)?;
         }
     }
     if !args.force {

@@ -291,12 +291,12 @@ fn tallies(status: &Status) -> Result {
     Ok(())
 }
 
-/// Fails if the gateway has no service of this name. The error lists the existing names.
-pub(crate) fn check_service(control: &Control, name: &str) -> Result {
+/// Returns the index of the service with this name. If there is none, the error lists the existing
+/// names.
+pub(crate) fn service_named(control: &Control, name: &str) -> Result<usize> {
     let known = control.service_names();
-    if known.iter().any(|known| known == name) {
-        return Ok(());
-    }
-    let error = Error::NoSuchService { name: name.to_owned(), similar: Vec::new(), known };
-    Err(Failure::from(error))
+    known.iter().position(|known| known == name).ok_or_else(|| {
+        let error = Error::NoSuchService { name: name.to_owned(), similar: Vec::new(), known };
+        Failure::from(error)
+    })
 }

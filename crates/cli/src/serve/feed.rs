@@ -11,7 +11,7 @@ use super::Args;
 use super::admission::Exemptions;
 use crate::failure::{Failure, Result};
 use crate::gateway::attach::{Attachment, Running};
-use crate::gateway::status::check_service;
+use crate::gateway::status::service_named;
 use crate::output::Journal;
 
 /// The gateway to which the server reports its connections. Keep the value while the server runs.
@@ -157,10 +157,7 @@ fn feed_own(
 
 /// Returns the index of the service with this name, or of the service with the server's address.
 fn service_index(control: &Control, name: Option<&str>, address: SocketAddr) -> Result<usize> {
-    let Some(name) = name else { return service_at(control, address) };
-    check_service(control, name)?;
-    let names = control.service_names();
-    Ok(names.iter().position(|known| known == name).unwrap_or_default())
+    name.map_or_else(|| service_at(control, address), |name| service_named(control, name))
 }
 
 /// Joins a gateway through its socket. The service is the one that was named, or else the one with

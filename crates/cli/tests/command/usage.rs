@@ -149,7 +149,7 @@ fn usage_error_names_what_to_use_instead() {
             USAGE,
             "`-o max_connections=VALUE`",
         ),
-        (&["gateway", "set", "gateway.mode=native"], USAGE, "restart the gateway"),
+        (&["gateway", "set", "gateway.mode=native"], USAGE, "says if the gateway must restart"),
         (&["gateway", "set", "policy=new", "policy=strict"], USAGE, "given twice"),
         (
             &["serve", "--listen", "5000"],

@@ -109,14 +109,6 @@ impl ConfigOption {
 }
 
 impl Config {
-    /// Applies `KEY=VALUE`, as [`Config::set_options`] does.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Config::set_options`].
-    pub fn set_option(&mut self, option: &str) -> crate::Result<Vec<ReplacedValue>> {
-        self.set_options(&[ConfigOption::parse(option)?])
-    }
-
     /// Applies options. A setting of one service takes precedence over the same setting of all
     /// services, in whatever order they are given. The caller should then call
     /// [`Config::validate`].
