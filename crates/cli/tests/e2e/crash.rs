@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::common::{Running, config_of_own_gateway, eventually};
+use crate::common::{PATIENCE, Running, config_of_own_gateway, eventually};
 use crate::stage::{Attempt, TestStage};
 
 fn kill(running: &mut Running) {
@@ -89,11 +89,19 @@ fn crashed_gateway_leaves_the_interface_and_the_server_alone() {
     let lost = server.event("gateway_lost");
     assert_eq!(lost["gateway"], stage.name.as_str(), "{lost}");
     // Open connections continue, and their guards (which count them) still work. Without a gateway,
-    // new connections are no longer limited.
+    // only the server refuses connections over the limit, and it does so after the handshake.
     download.read(100_000);
     drop(download);
+    assert!(matches!(peer.attempt_at(443, PATIENCE), Attempt::Refused));
     links.pop().expect("two").close();
-    links.push(peer.connect());
+    // The server may complete the next handshake before it stops counting the closed connection.
+    links.push(eventually("the server has room for a connection", || {
+        match peer.attempt_at(443, PATIENCE) {
+            Attempt::Open(link) => Some(link),
+            Attempt::Refused => None,
+            Attempt::Silence => panic!("no answer"),
+        }
+    }));
     links.iter().for_each(|link| link.fetch(10_000));
 
     // The next gateway starts immediately, on the same interface and with the same name.
