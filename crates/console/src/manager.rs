@@ -86,13 +86,14 @@ mod tests {
 
     #[test]
     fn manager_is_notified_by_path_and_by_abstract_name() {
-        let folder = std::env::temp_dir().join(format!("equic-manager-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
         let name = format!("equic-manager-{}", std::process::id());
-        let by_path = UnixDatagram::bind(&folder).unwrap();
+        let by_path = UnixDatagram::bind(&path).unwrap();
         let abstract_name = SocketAddr::from_abstract_name(&name).unwrap();
         let by_name = UnixDatagram::bind_addr(&abstract_name).unwrap();
         let at = format!("@{name}");
-        for (socket, name) in [(by_path, folder.as_os_str()), (by_name, OsStr::new(&at))] {
+        for (socket, name) in [(by_path, path.as_os_str()), (by_name, OsStr::new(&at))] {
             let manager = Manager::at(name).unwrap();
             manager.ready("in force");
             manager.reloading();
@@ -110,7 +111,6 @@ mod tests {
             assert_eq!(next(), "READY=1\nSTATUS=refused; needs a restart");
             assert_eq!(next(), "STOPPING=1\nSTATUS=SIGTERM");
         }
-        std::fs::remove_file(&folder).unwrap();
     }
 
     #[test]

@@ -25,7 +25,8 @@ mod tests {
 
     #[test]
     fn program_is_found_in_the_own_folder_before_path() {
-        let folder = std::env::temp_dir().join(format!("equic-console-{}", std::process::id()));
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path();
         let (own, other) = (folder.join("own"), folder.join("other"));
         std::fs::create_dir_all(&own).unwrap();
         std::fs::create_dir_all(other.join("directory")).unwrap();
@@ -40,6 +41,5 @@ mod tests {
         // A relative folder of PATH is not searched. Tests run in the folder of the crate.
         assert!(Path::new("Cargo.toml").is_file());
         assert_eq!(find("Cargo.toml"), None);
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -66,13 +66,12 @@ mod tests {
 
     #[test]
     fn program_that_is_missing_is_named_with_its_package() {
-        let folder =
-            std::env::temp_dir().join(format!("equic-test-kit-{}/release", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path().join("release");
+        std::fs::create_dir(&folder).unwrap();
         let missing = Tested::EQUIC_LAB.in_folder(&folder).unwrap_err();
         assert!(missing.ends_with("`cargo build --release -p equic-lab-cli`"), "{missing}");
         std::fs::write(folder.join("equic"), "").unwrap();
         assert!(Tested::EQUIC.in_folder(&folder).unwrap().ends_with("/release/equic"));
-        std::fs::remove_dir_all(folder.parent().unwrap()).unwrap();
     }
 }
