@@ -50,6 +50,7 @@ cargo build --quiet --release --locked --workspace --features boringssl,png --ex
 scripts/null-crypto.sh build --quiet --example bulk --example tcp_bulk --example packets
 built=${CARGO_TARGET_DIR:-target}/release/examples
 
+run http3/axum '^200 OK Hello, world!' "$built/axum"
 run transport/in_memory . "$built/in_memory"
 run transport/hook '[0-9]' "$built/hook"
 run transport/handshakes . "$built/handshakes" --count 2

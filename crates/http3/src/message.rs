@@ -14,6 +14,13 @@ use crate::binding::Violation;
 const OF_CONNECTIONS: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 
+/// Removes fields that describe an HTTP/1 connection from a message that a service has written.
+pub(crate) fn remove_connection_fields(headers: &mut HeaderMap) {
+    for field in OF_CONNECTIONS {
+        headers.remove(field);
+    }
+}
+
 /// Checks header fields.
 pub(crate) fn check_fields(headers: &HeaderMap) -> Result<(), Violation> {
     headers.iter().try_for_each(|(name, value)| check_field(name, value))

@@ -1,6 +1,7 @@
 //! Helpers that start a server in the background, and an admission that records its calls.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,18 +35,31 @@ pub fn loopback() -> SocketAddr {
 
 /// Starts a server in the background.
 pub fn start(config: ServerConfig) -> Running {
+    start_as(config, Server::run)
+}
+
+/// Starts a server in the background with `serve`, which gets the server and a future that is ready
+/// when the server must stop.
+pub fn start_as<F>(config: ServerConfig, serve: impl FnOnce(Server, Stop) -> F) -> Running
+where
+    F: Future<Output = Result<ServerStats, ServerError>> + Send + 'static,
+{
     let server = Server::bind(config).unwrap();
     let (stop, stopped) = oneshot::channel();
+    let stopped: Stop = Box::pin(async {
+        let _ = stopped.await;
+    });
     Running {
         address: server.local_addr(),
         fingerprint: server.certificate_fingerprint(),
         stats: server.stats(),
         stop,
-        task: tokio::spawn(server.run(async {
-            let _ = stopped.await;
-        })),
+        task: tokio::spawn(serve(server, stopped)),
     }
 }
+
+/// A future that is ready when a server must stop.
+pub type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Running {
     /// Returns the URL of a path on this server.

@@ -55,13 +55,13 @@ impl<B: Buf> SendStream<B> {
 
 impl<B> Drop for SendStream<B> {
     fn drop(&mut self) {
-        if let Unused::Unanswered(_) = self.unused {
+        if std::thread::panicking() {
+            // The message may be incomplete, so it must not end like a complete one.
+            self.stream.reset(code(Code::H3_INTERNAL_ERROR.value()));
+        } else if let Unused::Unanswered(_) = self.unused {
             // RFC 9114 s.4.1: if the stream ended cleanly without a response, the client would
             // treat this as an error of the whole connection.
             self.stream.reset(code(Code::H3_REQUEST_INCOMPLETE.value()));
-        } else if std::thread::panicking() {
-            // The message may be incomplete, so it must not end like a complete one.
-            self.stream.reset(code(Code::H3_INTERNAL_ERROR.value()));
         }
     }
 }

@@ -11,9 +11,11 @@ use equic_wire::{KnownVersion, VarInt};
 use h3::client::{RequestStream, SendRequest};
 use h3::error::{Code, StreamError};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Request, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
+use http_body::Body;
 use tokio::time::Instant;
 
+use super::upload::{Content, Upload, UploadError};
 use super::{ClientError, Target, Unprocessed, in_time};
 use crate::binding::{self, FrameLimits, Violation, Watch};
 use crate::{h3_code, message};
@@ -21,18 +23,30 @@ use crate::{h3_code, message};
 /// Largest size of a response's header fields in bytes, counted as in RFC 9114 s.4.2.2.
 const MAX_FIELD_SECTION: u64 = 64 * 1024;
 
-type ResponseStream = RequestStream<binding::BidiStream<Bytes>, Bytes>;
-
-/// Ends a stream in both directions because its response is malformed.
-fn give_up(stream: &mut ResponseStream) {
-    stream.stop_sending(Code::H3_MESSAGE_ERROR);
-    stream.stop_stream(Code::H3_MESSAGE_ERROR);
+/// The stream of a request: the half that receives the response, and the half that sends the rest of
+/// the request.
+struct Stream {
+    receive: RequestStream<binding::RecvStream, Bytes>,
+    upload: Upload,
 }
 
-/// Ends a stream after `h3` has found that its response is malformed.
-fn give_up_after(stream: &mut ResponseStream, error: &StreamError) {
-    if matches!(error, StreamError::StreamError { code, .. } if *code == Code::H3_MESSAGE_ERROR) {
-        give_up(stream);
+impl Stream {
+    /// Ends the stream in both directions because its response is malformed.
+    fn give_up(&mut self) {
+        self.receive.stop_sending(Code::H3_MESSAGE_ERROR);
+        self.upload.reset(Code::H3_MESSAGE_ERROR);
+    }
+
+    /// Ends the stream if the error shows that the response is malformed. `h3` reports what it finds
+    /// with a code. The binding reports a [`Violation`], and has ended the receiving half.
+    fn give_up_after(&mut self, error: &StreamError) {
+        match error {
+            StreamError::StreamError { code, .. } if *code == Code::H3_MESSAGE_ERROR => {
+                self.give_up();
+            }
+            StreamError::Undefined { .. } => self.upload.reset(Code::H3_MESSAGE_ERROR),
+            _ => {}
+        }
     }
 }
 
@@ -161,8 +175,8 @@ impl Shared {
     }
 
     /// Ends the stream of a malformed response (RFC 9114 s.4.1.2 #3), and returns the error.
-    fn malformed(&self, stream: &mut ResponseStream, violation: Violation) -> ClientError {
-        give_up(stream);
+    fn malformed(&self, stream: &mut Stream, violation: Violation) -> ClientError {
+        stream.give_up();
         self.http(format!("malformed response: {violation}"))
     }
 
@@ -252,17 +266,66 @@ impl Connection {
         path: &PathAndQuery,
         deadline: Option<Instant>,
     ) -> Result<Response, ClientError> {
-        let start = Instant::now();
         let wrong =
             |e: http::Error| ClientError::Path { path: path.to_string(), reason: e.to_string() };
         let uri = self.shared.target.uri(path).map_err(wrong)?;
+        let request = Request::builder().method(method).uri(uri).body(()).map_err(wrong)?;
+        self.begin(request, None, deadline).await
+    }
+
+    /// Sends a request with content, and returns when the header fields of the response have
+    /// arrived. [`http_body_util`](https://docs.rs/http-body-util) has content of bytes (`Full`), and
+    /// of a stream (`StreamBody`).
+    ///
+    /// The response may arrive before the content was sent. [`Response::chunk`] then continues to
+    /// send the content, until the server does not need the rest.
+    ///
+    /// Of the request's URI, only the path and query are used. The client adds User-Agent, and
+    /// Content-Length if the content's length is known. It waits for the end of the handshake before
+    /// it sends a request with an unsafe method.
+    ///
+    /// # Errors
+    /// The errors of [`get`](Self::get); [`ClientError::Content`] if the content fails or does not
+    /// match Content-Length; [`ClientError::Path`] if a header field is not permitted in HTTP/3 (RFC
+    /// 9114 s.4.2).
+    pub async fn send<B>(&self, request: Request<B>) -> Result<Response, ClientError>
+    where
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let deadline = self.shared.timeout.and_then(|limit| Instant::now().checked_add(limit));
+        let (mut parts, body) = request.into_parts();
+        let path = parts.uri.path_and_query().cloned();
+        let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let wrong = |reason: String| ClientError::Path { path: path.to_string(), reason };
+        parts.uri = self.shared.target.uri(&path).map_err(|error| wrong(error.to_string()))?;
+        let announced = message::check_fields(&parts.headers)
+            .and_then(|()| message::content_length(&parts.headers));
+        let announced = announced.map_err(|violation| wrong(violation.to_string()))?;
+        let exact = body.size_hint().exact();
+        // RFC 9110 s.8.6: methods that usually have no content need no Content-Length of 0.
+        let adds = exact.filter(|exact| *exact > 0 || !parts.method.is_safe());
+        if let (None, Some(exact)) = (announced, adds) {
+            parts.headers.insert(header::CONTENT_LENGTH, exact.into());
+        }
+        let content = Some(Content::new(body, announced.or(exact))).filter(|_| exact != Some(0));
+        self.begin(Request::from_parts(parts, ()), content, deadline).await
+    }
+
+    /// Sends a request and its content, and returns when the header fields of the response have
+    /// arrived.
+    async fn begin(
+        &self,
+        mut request: Request<()>,
+        content: Option<Content>,
+        deadline: Option<Instant>,
+    ) -> Result<Response, ClientError> {
+        let start = Instant::now();
+        let method = request.method().clone();
         let is_head = method == Method::HEAD;
-        let request = Request::builder()
-            .method(method.clone())
-            .uri(uri)
-            .header(header::USER_AGENT, concat!("equic/", env!("CARGO_PKG_VERSION")))
-            .body(())
-            .map_err(wrong)?;
+        let own_name = HeaderValue::from_static(concat!("equic/", env!("CARGO_PKG_VERSION")));
+        request.headers_mut().entry(header::USER_AGENT).or_insert(own_name);
         // RFC 8470 s.4: a client must not send an unsafe request in early data, because an attacker
         // can replay it.
         if !method.is_safe() {
@@ -279,7 +342,7 @@ impl Connection {
                 return Err(ClientError::Unprocessed { peer, why, times: 1 });
             }
         }
-        let exchange = self.exchange(request, &method);
+        let exchange = self.exchange(request, content, &method);
         let (head, mut stream) = in_time(deadline, start, "request", exchange).await?;
         self.shared.answered.store(true, Ordering::Relaxed);
         let (parts, ()) = head.into_parts();
@@ -313,27 +376,45 @@ impl Connection {
     async fn exchange(
         &self,
         request: Request<()>,
+        content: Option<Content>,
         method: &Method,
-    ) -> Result<(http::Response<()>, ResponseStream), ClientError> {
+    ) -> Result<(http::Response<()>, Stream), ClientError> {
         let (shared, sent) = (&self.shared, Sent::new());
         let mut send = self.send.clone();
         let failed = |error: StreamError| shared.failure(&error, sent.stream(), method);
         let exchange = async {
-            let mut stream = send.send_request(request).await.map_err(failed)?;
+            let stream = send.send_request(request).await.map_err(failed)?;
             sent.set(stream.id().into_inner());
-            match stream.finish().await {
-                // RFC 9114 s.4.1 #12: the server does not need the rest of the request for its
-                // response.
-                Err(StreamError::RemoteTerminate { code, .. }) if code == Code::H3_NO_ERROR => {}
-                finished => finished.map_err(failed)?,
-            }
+            let (mut rest, receive) = stream.split();
+            let upload = match content {
+                Some(content) => Upload::of(rest, content),
+                None => {
+                    match rest.finish().await {
+                        // RFC 9114 s.4.1 #12: the server does not need the rest of the request for
+                        // its response.
+                        Err(StreamError::RemoteTerminate { code, .. })
+                            if code == Code::H3_NO_ERROR => {}
+                        finished => finished.map_err(failed)?,
+                    }
+                    Upload::WithoutContent(rest)
+                }
+            };
+            let mut stream = Stream { receive, upload };
             // Interim responses precede the final one (RFC 9114 s.4.1). The binding limits their
             // number.
             loop {
-                let head = match stream.recv_response().await {
+                let head = tokio::select! {
+                    biased;
+                    head = stream.receive.recv_response() => head,
+                    error = stream.upload.failed() => return Err(match error {
+                        UploadError::Stream(error) => failed(error),
+                        UploadError::Content(source) => ClientError::Content { source },
+                    }),
+                };
+                let head = match head {
                     Ok(head) => head,
                     Err(error) => {
-                        give_up_after(&mut stream, &error);
+                        stream.give_up_after(&error);
                         return Err(failed(error));
                     }
                 };
@@ -447,7 +528,7 @@ pub struct Response {
     announced: Option<u64>,
     start: Instant,
     deadline: Option<Instant>,
-    stream: ResponseStream,
+    stream: Stream,
     connection: Connection,
 }
 
@@ -464,11 +545,23 @@ impl Response {
         let stream = &mut self.stream;
         let shared = &self.connection.shared;
         let data = in_time(self.deadline, self.start, "request", async {
-            let data = stream.recv_data().await.map_err(|error| shared.error(&error))?;
-            let data = data.map(|mut data| data.copy_to_bytes(data.remaining()));
+            let data = tokio::select! {
+                biased;
+                data = stream.receive.recv_data() => {
+                    data.map(|data| data.map(|mut data| data.copy_to_bytes(data.remaining())))
+                }
+                error = stream.upload.failed() => return Err(match error {
+                    UploadError::Stream(error) => shared.error(&error),
+                    UploadError::Content(source) => ClientError::Content { source },
+                }),
+            };
+            let data = data.map_err(|error| {
+                stream.give_up_after(&error);
+                shared.error(&error)
+            })?;
             if data.is_none() {
-                let trailers = stream.recv_trailers().await.map_err(|error| {
-                    give_up_after(stream, &error);
+                let trailers = stream.receive.recv_trailers().await.map_err(|error| {
+                    stream.give_up_after(&error);
                     shared.error(&error)
                 })?;
                 let checked = trailers.as_ref().map_or(Ok(()), message::check_fields);
@@ -484,7 +577,7 @@ impl Response {
                 if self.received > announced || (ended && self.received < announced) =>
             {
                 // RFC 9114 s.4.1.2: the response is malformed.
-                give_up(&mut self.stream);
+                self.stream.give_up();
                 return Err(ClientError::Length { received: self.received, announced });
             }
             _ => {}

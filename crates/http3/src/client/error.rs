@@ -102,6 +102,13 @@ pub enum ClientError {
         /// Value of the response's `content-length`, in bytes.
         announced: u64,
     },
+    /// The content of the request failed, or does not match its Content-Length. The client has
+    /// cancelled the request.
+    #[error("the content of the request failed: {source}")]
+    Content {
+        /// The error of the content.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The body is larger than the caller permitted.
     #[error("the body of the response is larger than the permitted {limit} bytes")]
     TooLarge {
@@ -203,6 +210,7 @@ impl ClientError {
             Self::Http { .. } => Failure::Error("http"),
             Self::Unprocessed { why: Unprocessed::Rejected, .. } => Failure::Refused,
             Self::Unprocessed { .. } => Failure::Error("closed"),
+            Self::Content { .. } => Failure::Error("content"),
             Self::Length { .. } | Self::TooLarge { .. } => Failure::Error("length"),
         }
     }

@@ -2,13 +2,14 @@
 //!
 //! A [`Client`] has a UDP socket and settings. [`Client::connect`] opens a [`Connection`].
 //! [`Connection::get`] sends a request on it, and the body of the [`Response`] arrives in chunks.
+//! [`Connection::send`] sends a request with content.
 //! [`Client::get`] does all of this in one call, and keeps the connection for further requests.
 //! [`Client::rebind`] moves the client and its connections to another address.
 //!
 //! Modules:
 //!
 //! * `target`: parses URLs;
-//! * `connection`: requests and responses;
+//! * `connection`: requests and responses; `upload`: the content of requests;
 //! * `race`: tries several addresses of a server;
 //! * `repeat`: keeps connections, and repeats requests that a server did not process;
 //! * `paths`: opens and closes paths when addresses come and go;
@@ -39,6 +40,7 @@ mod repeat;
 mod target;
 #[cfg(test)]
 mod tests;
+mod upload;
 
 pub use connection::{Connection, Response, Timing};
 pub use error::{ClientError, Failure, Unprocessed};

@@ -10,6 +10,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::service::Handler;
 use super::{Context, Phase, Server, ServerError, ServerStats, connection};
 use crate::h3_code;
 use crate::server::Decision;
@@ -18,12 +19,14 @@ use crate::server::Decision;
 /// sending their last packets.
 const CLOSING: Duration = Duration::from_secs(1);
 
+/// Serves requests with `handler`, or with the server's own resources if it is `None`.
 pub(super) async fn run(
     server: &Server,
+    handler: Option<Arc<dyn Handler>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<ServerStats, ServerError> {
     let mut connections = JoinSet::new();
-    let lost = serve(server, &mut connections, shutdown).await.is_err();
+    let lost = serve(server, handler, &mut connections, shutdown).await.is_err();
 
     server.endpoint.stop_accepting();
     for (phase, time) in [(Phase::Draining, server.context.limits.grace), (Phase::CutOff, CLOSING)]
@@ -42,6 +45,7 @@ pub(super) async fn run(
 
 async fn serve(
     server: &Server,
+    handler: Option<Arc<dyn Handler>>,
     connections: &mut JoinSet<()>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), Lost> {
@@ -62,7 +66,8 @@ async fn serve(
                 if let Some((incoming, permit)) = decide(&server.context, incoming) {
                     let context = Arc::clone(&server.context);
                     let phase = server.phase.subscribe();
-                    connections.spawn(connection::run(context, incoming, permit, phase));
+                    let handler = handler.clone();
+                    connections.spawn(connection::run(context, handler, incoming, permit, phase));
                 }
             }
         }

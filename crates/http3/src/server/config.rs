@@ -218,6 +218,10 @@ pub struct Limits {
     pub max_field_section_size: u64,
     /// Largest N of `/bytes/N`.
     pub max_bytes: u64,
+    /// Largest number of bytes of a request's content that a client may send before the service
+    /// reads them. All requests of a connection together may send four times as much. The limits
+    /// begin at 64 KiB and 256 KiB, and grow only while the service reads.
+    pub content_window: u64,
     /// Largest number of unacknowledged bytes of one response in memory, for each path that
     /// [`ServerConfig::max_paths`] permits. The limit grows up to
     /// [`Limits::connection_send_window`] if the congestion windows of the paths are larger.
@@ -266,6 +270,7 @@ impl Default for Limits {
             max_concurrent_streams: 100,
             max_field_section_size: 16 * 1024,
             max_bytes: 1 << 30,
+            content_window: 1 << 20,
             send_window: 1 << 20,
             connection_send_window: 8 << 20,
             send_memory: 64 << 20,

@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::presence::Presence;
 use super::respond::{self, Asked, Outcome};
+use super::service::Handler;
 use super::tolerance::Tolerance;
 use super::{Context, Phase, Refused};
 use crate::binding::{self, FrameLimits, Requests, Violation};
@@ -38,6 +39,8 @@ pub(super) struct Peer {
     pub number: u64,
     requests: AtomicU64,
     pub quic: quic::Connection,
+    /// The application's service. `None`: the server answers with its own resources.
+    pub handler: Option<Arc<dyn Handler>>,
     presence: Presence,
 }
 
@@ -88,6 +91,7 @@ impl Drop for Release {
 
 pub(super) async fn run(
     context: Arc<Context>,
+    handler: Option<Arc<dyn Handler>>,
     incoming: Incoming,
     permit: OwnedSemaphorePermit,
     mut phase: watch::Receiver<Phase>,
@@ -104,7 +108,8 @@ pub(super) async fn run(
     // A connection with early data keeps its handshake permit until its handshake is complete.
     let permit = quic.is_early().then_some(permit);
     let presence = Presence::default();
-    let mut peer = Peer { context, number: 0, requests: AtomicU64::new(0), quic, presence };
+    let requests = AtomicU64::new(0);
+    let mut peer = Peer { context, number: 0, requests, quic, handler, presence };
     if permit.is_none()
         && let Err(refused) = peer.count()
     {

@@ -1,4 +1,4 @@
-//! Reads and discards the content of a request.
+//! Counts the content of a request, and reads and discards what no one reads.
 //!
 //! A request is malformed if its content does not match its Content-Length (RFC 9114 s.4.1.2). No
 //! response depends on the content, and the end of a request may arrive late. So the server waits
@@ -7,10 +7,11 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-use bytes::Buf as _;
+use bytes::{Buf as _, Bytes};
 use h3::error::StreamError;
+use h3::quic::RecvStream;
+use h3::server::RequestStream;
 
-use super::respond::Stream;
 use crate::binding::{Requests, Violation};
 
 /// Largest number of content bytes that the server reads and discards. If there is more content,
@@ -48,7 +49,10 @@ impl Content {
     }
 
     /// Reads until the announced content has arrived.
-    pub(super) async fn read(&mut self, stream: &mut Stream) -> Result<(), StreamError> {
+    pub(super) async fn read<S: RecvStream>(
+        &mut self,
+        stream: &mut RequestStream<S, Bytes>,
+    ) -> Result<(), StreamError> {
         while !self.ended && self.received < self.announced.unwrap_or(0) {
             match stream.recv_data().await? {
                 Some(data) => self.received += data.remaining() as u64,
@@ -60,7 +64,10 @@ impl Content {
 
     /// Reads the content that has arrived, without waiting. This includes trailers, which the
     /// binding checks.
-    pub(super) async fn read_ready(&mut self, stream: &mut Stream) -> Result<(), StreamError> {
+    pub(super) async fn read_ready<S: RecvStream>(
+        &mut self,
+        stream: &mut RequestStream<S, Bytes>,
+    ) -> Result<(), StreamError> {
         poll_fn(|cx| {
             while !self.ended && self.received <= MAX {
                 match stream.poll_recv_data(cx) {
@@ -75,6 +82,19 @@ impl Content {
         .await
     }
 
+    /// Counts data that a service has read. `None` is the end of the content.
+    pub(super) fn received(&mut self, bytes: Option<usize>) {
+        match bytes {
+            Some(bytes) => self.received += bytes as u64,
+            None => self.ended = true,
+        }
+    }
+
+    /// Returns the number of bytes that have not been read yet, if the request announced its length.
+    pub(super) fn announced_left(&self) -> Option<u64> {
+        self.announced.map(|length| length.saturating_sub(self.received))
+    }
+
     /// Checks the content that has arrived so far (RFC 9114 s.4.1.2).
     pub(super) fn check(&self) -> Result<(), Violation> {
         match self.announced {
@@ -87,7 +107,11 @@ impl Content {
 
     /// Reads until the request ends, or until it is certain that the rest is longer than the server
     /// reads.
-    pub(super) async fn rest(&mut self, stream: &mut Stream, requests: &Requests) -> Rest {
+    pub(super) async fn rest<S: RecvStream>(
+        &mut self,
+        stream: &mut RequestStream<S, Bytes>,
+        requests: &Requests,
+    ) -> Rest {
         let id = stream.id().into_inner();
         poll_fn(|cx| {
             while !self.ended {

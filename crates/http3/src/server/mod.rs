@@ -7,25 +7,31 @@
 //!   them in the application; `presence`: reports a connection to the admission exactly once;
 //! * `accept`: accepts connection attempts, and shuts down; `connection`: runs one connection from
 //!   handshake to close; `tolerance`: limits a client's errors;
-//! * `respond`: handles one request; `content`: reads the request's content; `answer`: chooses the
-//!   response; `date`: the Date field; `body`: the response's content; `files`: finds a file below
-//!   the root; `range`: parses Range;
+//! * `respond`: handles one request; `content`: counts the request's content; `date`: the Date field;
+//! * `service`: answers with a service of the application; `request_body`: the content that the
+//!   service reads;
+//! * `resources`: answers with a resource of this server; `answer`: chooses the response; `body`: the
+//!   response's content; `files`: finds a file below the root; `range`: parses Range;
 //! * `stats`: the counters.
 //!
-//! The server has these resources: `GET /health` (200, `ok`), `GET /bytes/N` (N zero bytes, up to
+//! [`Server::serve`] answers requests with a service of the application. [`Server::run`] answers with
+//! these resources of the server: `GET /health` (200, `ok`), `GET /bytes/N` (N zero bytes, up to
 //! [`Limits::max_bytes`]), and the files below [`ServerConfig::root`]. A file with the name of one
 //! of the first two resources is not reachable. HEAD works for all of them. Any other method is
 //! answered with 405. A Range field can request a part of a file or of `/bytes/N`.
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use equic_quic::{self as quic, BindError, Endpoint, SendMemory, SettingError, TransportConfig};
 use equic_transport::StreamConfig;
 use equic_wire::KnownVersion;
+use http::{Request, Response};
+use http_body::Body;
 use socket2::SockRef;
 use tokio::sync::{Semaphore, watch};
+use tower_service::Service;
 
 use crate::Extension;
 use crate::tls;
@@ -43,13 +49,17 @@ mod files;
 mod presence;
 mod quota;
 mod range;
+mod request_body;
+mod resources;
 mod respond;
+mod service;
 mod stats;
 mod tolerance;
 
 pub use admission::{Admission, Decision, NoQuota, Opened, Refused};
 pub use config::{IdentitySource, Limits, PathCost, RequestLog, RequestRecord, ServerConfig};
 pub use quota::{AtLimit, QuotaConfig, QuotaError, Rate, UserSpaceQuota};
+pub use request_body::{RequestBody, RequestBodyError};
 pub use stats::{ServerStats, StatsHandle};
 
 /// Error of a server that could not be created, or failed.
@@ -255,22 +265,83 @@ impl Server {
     /// # Errors
     /// [`ServerError::Lost`] if the socket fails.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<ServerStats, ServerError> {
-        accept::run(&self, shutdown).await
+        accept::run(&self, None, shutdown).await
     }
+
+    /// Like [`run`](Self::run), but answers requests with a tower service, such as a router of
+    /// axum, instead of the server's own resources. [`ServerConfig::root`] has no effect.
+    ///
+    /// Each request gets a clone of the service. Its [`RequestInfo`] is an
+    /// [extension](http::Extensions) of the request. The server does the following for the service:
+    ///
+    /// * It rejects malformed requests (RFC 9114 s.4.1.2), and requests in early data that are not
+    ///   safe to repeat (status 425).
+    /// * It limits the content that a client may send before the service reads it
+    ///   ([`Limits::content_window`]), and the response's content in memory
+    ///   ([`Limits::send_window`]). A client that does not read is cut off after
+    ///   [`Limits::stall_timeout`].
+    /// * It sends 100 (Continue) when the service begins to read the content of a request that waits
+    ///   for it.
+    /// * It drops the future of the service, or the content of the response, if the client cancels
+    ///   the request.
+    /// * It removes the fields of HTTP/1 connections from responses (RFC 9114 s.4.2), and adds Date,
+    ///   and Content-Length if the length is known.
+    ///
+    /// If the service returns an error, the client gets status 500. If it panics, or its content
+    /// fails, the server resets the request's stream with H3_INTERNAL_ERROR. Other requests of the
+    /// connection continue.
+    ///
+    /// # Errors
+    /// [`ServerError::Lost`] if the socket fails.
+    pub async fn serve<S, B>(
+        self,
+        service: S,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<ServerStats, ServerError>
+    where
+        S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
+        S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+        S::Future: Send + 'static,
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let handler = service::Cloned(Mutex::new(service));
+        accept::run(&self, Some(Arc::new(handler)), shutdown).await
+    }
+}
+
+/// Facts about a request, apart from its header fields and content. It is an
+/// [extension](http::Extensions) of each request that [`Server::serve`] passes to a service.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct RequestInfo {
+    /// Address of the client when the request arrived.
+    pub peer: SocketAddr,
+    /// Number of the connection. Connections are numbered from 1, in the order in which they are
+    /// opened.
+    pub connection: u64,
+    /// Number of the request on its connection, from 1.
+    pub request: u64,
+    /// True if the request arrived before the end of the handshake (0-RTT). An attacker may have
+    /// replayed it (RFC 8470).
+    pub early: bool,
 }
 
 /// Returns the transport parameters of a server (RFC 9000 s.18.2).
 // RFC 9114 s.6.2 #1 #2
 fn transport(limits: &Limits) -> TransportConfig {
+    // A window grows only while the content is read. The server's own resources read little.
+    let content = limits.content_window;
     let streams = StreamConfig::default()
         .with_max_streams_bidi(limits.max_concurrent_streams.into())
         // These are the control stream, the two QPACK streams (RFC 9114 s.6.2), and some streams of
         // reserved types, which clients may open as grease.
         .with_max_streams_uni(8)
-        .with_stream_window(64 * 1024)
-        .with_max_stream_window(64 * 1024)
-        .with_connection_window(256 * 1024)
-        .with_max_connection_window(256 * 1024)
+        .with_stream_window(content.min(64 * 1024))
+        .with_max_stream_window(content)
+        .with_connection_window(content.min(64 * 1024).saturating_mul(4))
+        .with_max_connection_window(content.saturating_mul(4))
         .with_send_buffer(limits.send_window)
         .with_max_send_buffer(limits.connection_send_window)
         .with_connection_send_buffer(limits.connection_send_window);

@@ -7,7 +7,7 @@ use http::StatusCode;
 use http::uri::PathAndQuery;
 use tokio::time::timeout;
 
-pub(crate) use equic_test_kit::http3::{PATIENCE, Running, Watched, loopback, start};
+pub(crate) use equic_test_kit::http3::{PATIENCE, Running, Watched, loopback, start, start_as};
 
 pub(crate) fn path(path: &str) -> PathAndQuery {
     path.parse().unwrap()
