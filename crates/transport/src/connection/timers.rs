@@ -127,7 +127,7 @@ impl Connection {
             answer.map(|timeout| usual.map_or(timeout, |usual| usual.min(timeout))).or(usual)
         })?;
         // RFC 9000 s.10.1: at least three PTOs.
-        let mut least = self.pto(self.active_space()) * 3;
+        let mut least = self.space_pto(self.active_space()) * 3;
         if self.multipath.is_some() {
             // RFC 10069 s.5.8: a packet on any path counts.
             least = least.max(self.longest_pto() * 3);

@@ -291,11 +291,12 @@ fn pto_of_the_slowest_path_counts_in_periods_of_the_connection() {
 }
 
 /// A plugin of the peer may have this hook, so it must not discard keys early, end the closing
-/// period early, or give up the validation of a path before its packets can arrive.
+/// period or the idle timeout early, or give up the validation of a path before its packets can
+/// arrive.
 #[test]
 fn pto_of_periods_is_not_shortened_by_hooks() {
     for_each_end(
-        |_| {},
+        |config| config.max_idle_timeout = MS,
         |end, _, _, _| {
             let key = end.path().key();
             let usual = end.path().rtt().pto_base() + DELAY;
@@ -304,6 +305,8 @@ fn pto_of_periods_is_not_shortened_by_hooks() {
             assert!(end.pto(SpaceId::DATA) < usual, "a hook shortens the PTO timer");
             assert_eq!([end.longest_pto(), end.path_pto(key)], [usual; 2]);
             assert_eq!(end.new_path_pto(key), unmeasured);
+            assert_eq!(end.space_pto(SpaceId::DATA), usual);
+            assert_eq!(end.poll_timeout(), Some(end.activity.since() + usual * 3));
         },
     );
 }
