@@ -11,9 +11,9 @@ use equic_transport::{Pieces, ReadOutcome, StreamError, Streams};
 use equic_wire::{StreamId, VarInt};
 use tokio::io::{AsyncRead, ReadBuf};
 
-use crate::cell::register;
-use crate::connection::Guard;
 use crate::error::{ReadError, ReadToEndError};
+use crate::shared::Guard;
+use crate::wakers::register;
 
 /// Maximum number of bytes that are read at a time if the caller provides no buffer.
 const CHUNK: usize = 16 * 1024;
@@ -23,7 +23,7 @@ const CHUNK: usize = 16 * 1024;
 pub struct RecvStream {
     guard: Arc<Guard>,
     id: StreamId,
-    /// See [`crate::cell::State::epoch`].
+    /// See [`crate::shared::State::epoch`].
     epoch: u8,
     end: Option<End>,
     /// Data that a dropped [`RecvStream::read_to_end`] had read. Every read returns it first.
@@ -128,13 +128,13 @@ impl RecvStream {
             Some(End::Stopped) => return Poll::Ready(Err(ReadError::Closed)),
             None => {}
         }
-        let cell = &self.guard.0;
-        let mut state = cell.lock();
+        let conn = &self.guard.0;
+        let mut state = conn.lock();
         state.check(self.epoch, ReadError::EarlyDataRejected)?;
         let outcome = read(state.connection.streams(), self.id);
         // The connection may now raise the peer's flow control limit.
         if state.connection.streams().has_control() {
-            cell.touch(&mut state);
+            conn.wake_driver(&mut state);
         }
         match outcome {
             Ok(ReadOutcome::Bytes(count)) => Poll::Ready(Ok(count)),
@@ -215,15 +215,15 @@ impl RecvStream {
             return;
         }
         self.end = Some(End::Stopped);
-        let cell = &self.guard.0;
-        let mut state = cell.lock();
+        let conn = &self.guard.0;
+        let mut state = conn.lock();
         // If this thread is unwinding, a panic in the inconsistent state would abort the process.
-        if cell.is_broken() {
-            return cell.touch(&mut state);
+        if conn.is_broken() {
+            return conn.wake_driver(&mut state);
         }
         if state.is_open(self.epoch) && state.connection.streams().stop(self.id, code.get()).is_ok()
         {
-            cell.touch(&mut state);
+            conn.wake_driver(&mut state);
         }
     }
 }
