@@ -39,6 +39,22 @@ impl Connection {
     /// Returns a [`DatagramError`] if the datagram was not queued.
     /// [`Connection::send_datagram_wait`] waits while the queue is full. If the data would be out
     /// of date by then, drop it instead.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::{Connection, DatagramError};
+    ///
+    /// # async fn example(connection: Connection) -> Result<(), Box<dyn std::error::Error>> {
+    /// match connection.send_datagram(&b"position 3 4"[..]) {
+    ///     Ok(()) => {}
+    ///     // A newer position follows soon, so this one is dropped.
+    ///     Err(DatagramError::Full) => {}
+    ///     Err(error) => return Err(error.into()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn send_datagram(&self, data: impl Into<Bytes>) -> Result<(), DatagramError> {
         let mut state = self.shared().lock();
         let outcome = state.connection.send_datagram(data);
@@ -69,6 +85,20 @@ impl Connection {
     ///
     /// # Errors
     /// Returns an error if the connection is closed and no datagram is left.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::Connection;
+    ///
+    /// # async fn example(connection: Connection) -> Result<(), Box<dyn std::error::Error>> {
+    /// loop {
+    ///     let datagram = connection.read_datagram().await?;
+    ///     println!("{} bytes", datagram.len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn read_datagram(&self) -> Result<Bytes, ConnectionError> {
         poll_fn(|cx| self.shared().lock().poll_datagram(cx)).await
     }
@@ -82,6 +112,18 @@ impl Connection {
     /// Closes the connection immediately, with an application error code and a reason for people.
     /// At most 256 bytes of the reason are sent. Data that the peer has not acknowledged may be
     /// lost.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::{Connection, VarInt};
+    ///
+    /// # async fn example(connection: Connection) -> Result<(), Box<dyn std::error::Error>> {
+    /// connection.close(VarInt::from_u32(7), "the user has logged out");
+    /// println!("{}", connection.closed().await);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn close(&self, code: VarInt, reason: &str) {
         self.shared().close(code, reason);
     }
@@ -165,6 +207,19 @@ impl Connection {
     }
 
     /// Returns the connection's counters and the state of its active path.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::Connection;
+    ///
+    /// # fn example(connection: Connection) -> Result<(), Box<dyn std::error::Error>> {
+    /// let stats = connection.stats();
+    /// println!("{} datagrams sent", stats.datagrams_sent);
+    /// println!("{} bytes in flight", stats.path.bytes_in_flight);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn stats(&self) -> Stats {
         self.shared().lock().connection.stats()
     }

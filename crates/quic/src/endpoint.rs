@@ -96,6 +96,18 @@ impl Endpoint {
     /// Returns the system's error and the address ([`BindError`](crate::BindError)) if the socket
     /// cannot be made, a [`ConfigError`](crate::ConfigError) if there is no crypto provider, and
     /// the errors of [`Endpoint::new`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::Endpoint;
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let endpoint = Endpoint::client("[::]:0".parse()?)?;
+    /// println!("sends from {}", endpoint.local_addr()?);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn client(address: SocketAddr) -> io::Result<Endpoint> {
         let config = EndpointConfig::with_default_provider()?;
         Endpoint::new(config, None, Endpoint::bind(address, 1, None)?)
@@ -107,6 +119,22 @@ impl Endpoint {
     ///
     /// # Errors
     /// Returns the errors of [`Endpoint::client`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::rustls::pki_types::pem::PemObject;
+    /// use equic_quic::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    /// use equic_quic::{Endpoint, ServerConfig};
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let chain = CertificateDer::pem_file_iter("chain.pem")?.collect::<Result<_, _>>()?;
+    /// let key = PrivateKeyDer::from_pem_file("key.pem")?;
+    /// let config = ServerConfig::with_single_cert(chain, key)?.with_alpn(&[b"echo"]);
+    /// let endpoint = Endpoint::server(config, "[::]:4433".parse()?)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn server(config: ServerConfig, address: SocketAddr) -> io::Result<Endpoint> {
         let endpoint = EndpointConfig::new(config.tls.crypto_provider())?;
         Endpoint::new(endpoint, Some(config), Endpoint::bind(address, 1, None)?)
@@ -250,6 +278,19 @@ impl Endpoint {
     /// # Errors
     /// Returns [`ConnectError::NoClientConfig`] if there is no configuration, and the errors of
     /// [`Endpoint::connect_with`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::{ClientConfig, Endpoint};
+    ///
+    /// # async fn example(mut endpoint: Endpoint) -> Result<(), Box<dyn std::error::Error>> {
+    /// let config = ClientConfig::with_platform_roots()?.with_alpn(&[b"echo"]);
+    /// endpoint.set_default_client_config(config);
+    /// let connection = endpoint.connect("192.0.2.1:4433".parse()?, "example.org")?.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn connect(&self, remote: SocketAddr, name: &str) -> Result<Connecting, ConnectError> {
         let config = self.client.as_ref().ok_or(ConnectError::NoClientConfig)?;
         self.connect_with(config, remote, name)
@@ -260,6 +301,19 @@ impl Endpoint {
     /// # Errors
     /// Returns a [`ConnectError`] if an argument is invalid or the endpoint is closed. Errors of
     /// the network and of the handshake are returned by the [`Connecting`] future.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::{ClientConfig, Endpoint};
+    ///
+    /// # async fn example(endpoint: Endpoint) -> Result<(), Box<dyn std::error::Error>> {
+    /// let config = ClientConfig::with_platform_roots()?.with_alpn(&[b"echo"]);
+    /// let remote = "192.0.2.1:4433".parse()?;
+    /// let connection = endpoint.connect_with(&config, remote, "example.org")?.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn connect_with(
         &self,
         config: &ClientConfig,
@@ -303,6 +357,24 @@ impl Endpoint {
     ///
     /// If several attempts wait, this function yields to other tasks between two of them. The
     /// answer to the first attempt is then sent before the second attempt is returned.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::Endpoint;
+    ///
+    /// # async fn example(endpoint: Endpoint) -> Result<(), Box<dyn std::error::Error>> {
+    /// while let Some(incoming) = endpoint.accept().await {
+    ///     tokio::spawn(async move {
+    ///         match incoming.await {
+    ///             Ok(connection) => println!("connected: {}", connection.remote_address()),
+    ///             Err(error) => println!("failed: {error}"),
+    ///         }
+    ///     });
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn accept(&self) -> Option<Incoming> {
         if !self.owner.server.load(Ordering::Relaxed) {
             return None;
@@ -322,6 +394,18 @@ impl Endpoint {
 
     /// Closes all connections with this error code and reason, and refuses new clients. From now
     /// on, [`Endpoint::connect`] fails.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::{Endpoint, VarInt};
+    ///
+    /// # async fn example(endpoint: Endpoint) -> Result<(), Box<dyn std::error::Error>> {
+    /// endpoint.close(VarInt::from_u32(0), "the server exits");
+    /// endpoint.wait_idle().await;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn close(&self, code: VarInt, reason: &str) {
         for socket in &self.owner.sockets {
             socket.lock().closed = true;
@@ -369,8 +453,11 @@ impl Endpoint {
     /// Replaces the first socket. Its connections migrate to the new socket (RFC 9000 s.9). The old
     /// socket still receives for three seconds.
     ///
+    /// Must be called inside a tokio runtime.
+    ///
     /// # Errors
-    /// Returns the system's error if the new socket cannot be used. Nothing changes in that case.
+    /// Returns the system's error if the new socket cannot be used, and `Unsupported` outside a
+    /// tokio runtime. Nothing changes in these cases.
     pub fn rebind(&self, socket: UdpSocket) -> io::Result<()> {
         let udp = Udp::new(socket, self.owner.offloads, self.owner.server.load(Ordering::Relaxed))?;
         let socket = self.first();

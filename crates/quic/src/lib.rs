@@ -17,6 +17,31 @@
 //! # }
 //! ```
 //!
+//! A server for this client:
+//!
+//! ```no_run
+//! # use equic_quic::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+//! # async fn server(
+//! #     chain: Vec<CertificateDer<'static>>,
+//! #     key: PrivateKeyDer<'static>,
+//! # ) -> Result<(), Box<dyn std::error::Error>> {
+//! use equic_quic::{Endpoint, ServerConfig};
+//!
+//! let config = ServerConfig::with_single_cert(chain, key)?.with_alpn(&[b"echo"]);
+//! let endpoint = Endpoint::server(config, "[::]:4433".parse()?)?;
+//! while let Some(incoming) = endpoint.accept().await {
+//!     tokio::spawn(async move {
+//!         let connection = incoming.await?;
+//!         while let Ok((mut send, mut receive)) = connection.accept_bi().await {
+//!             send.write_all(&receive.read_to_end(1 << 20).await?).await?;
+//!         }
+//!         Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//!     });
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! An [`Endpoint`] is one UDP socket, or several that share a port. Each socket has a task that
 //! receives, runs timers and sends for all connections of that socket. [`Endpoint::connect`] and
 //! [`Endpoint::accept`] give a [`Connection`]. [`Connection::open_bi`] and similar functions give a

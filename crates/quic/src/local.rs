@@ -23,7 +23,7 @@ impl Endpoint {
     /// # Errors
     /// Returns the system's error if the socket cannot be made, for example because this machine
     /// does not have the address. Returns `InvalidInput` for an IPv6 address if the first socket is
-    /// bound to an IPv4 address.
+    /// bound to an IPv4 address. Returns `Unsupported` outside a tokio runtime.
     pub fn add_local_address(&self, address: IpAddr) -> io::Result<SocketAddr> {
         let first = self.local_addr()?;
         let (socket, address) = crate::bind::bind_beside(first, address)?;

@@ -126,6 +126,23 @@ impl SendStream {
     ///
     /// # Errors
     /// Returns a [`WriteError`] if no more data can be written.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::SendStream;
+    ///
+    /// # async fn example(mut send: SendStream) -> Result<(), Box<dyn std::error::Error>> {
+    /// let file = std::fs::read("movie")?;
+    /// let mut rest = &file[..];
+    /// while !rest.is_empty() {
+    ///     let count = send.write(rest).await?;
+    ///     rest = &rest[count..];
+    ///     println!("{} bytes left", rest.len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn write(&mut self, data: &[u8]) -> Result<usize, WriteError> {
         poll_fn(|cx| self.poll_write(cx, data)).await
     }
@@ -134,6 +151,20 @@ impl SendStream {
     ///
     /// # Errors
     /// Returns a [`WriteError`] if no more data can be written.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::{SendStream, WriteError};
+    ///
+    /// # async fn example(mut send: SendStream) -> Result<(), Box<dyn std::error::Error>> {
+    /// match send.write_all(b"hello").await {
+    ///     Err(WriteError::Stopped(code)) => println!("the peer reads no more: {code}"),
+    ///     outcome => outcome?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn write_all(&mut self, mut data: &[u8]) -> Result<(), WriteError> {
         while !data.is_empty() {
             let count = self.write(data).await?;
@@ -160,6 +191,22 @@ impl SendStream {
     /// # Errors
     /// Returns a [`WriteError`], for example [`WriteError::Closed`] if the stream was finished or
     /// reset before.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::SendStream;
+    ///
+    /// # async fn example(mut send: SendStream) -> Result<(), Box<dyn std::error::Error>> {
+    /// send.write_all(b"the last bytes").await?;
+    /// send.finish()?;
+    /// // Wait until everything has arrived, before the connection is closed.
+    /// if let Some(code) = send.stopped().await? {
+    ///     println!("the peer did not read everything: {code}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn finish(&mut self) -> Result<(), WriteError> {
         if self.ended {
             return Err(WriteError::Closed);

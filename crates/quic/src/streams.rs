@@ -18,6 +18,20 @@ impl Connection {
     ///
     /// # Errors
     /// Returns an error if the connection is closed.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::Connection;
+    ///
+    /// # async fn example(connection: Connection) -> Result<(), Box<dyn std::error::Error>> {
+    /// let (mut send, mut receive) = connection.open_bi().await?;
+    /// send.write_all(b"request").await?;
+    /// send.finish()?;
+    /// let answer = receive.read_to_end(64 << 10).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn open_bi(&self) -> Result<(SendStream, RecvStream), ConnectionError> {
         poll_fn(|cx| self.poll_open_bi(cx)).await
     }
@@ -26,6 +40,18 @@ impl Connection {
     ///
     /// # Errors
     /// Returns an error if the connection is closed.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::Connection;
+    ///
+    /// # async fn example(connection: Connection) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut send = connection.open_uni().await?;
+    /// send.write_all(b"a line of a log\n").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn open_uni(&self) -> Result<SendStream, ConnectionError> {
         poll_fn(|cx| self.poll_open_uni(cx)).await
     }
@@ -34,6 +60,24 @@ impl Connection {
     ///
     /// # Errors
     /// Returns an error if the connection is closed.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::Connection;
+    ///
+    /// # async fn example(connection: Connection) -> Result<(), Box<dyn std::error::Error>> {
+    /// loop {
+    ///     let (mut send, mut receive) = connection.accept_bi().await?;
+    ///     tokio::spawn(async move {
+    ///         let Ok(request) = receive.read_to_end(64 << 10).await else { return };
+    ///         // If the connection is lost, the next `accept_bi` returns the reason.
+    ///         let _ = send.write_all(&request).await;
+    ///     });
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn accept_bi(&self) -> Result<(SendStream, RecvStream), ConnectionError> {
         poll_fn(|cx| self.poll_accept_bi(cx)).await
     }
@@ -42,6 +86,18 @@ impl Connection {
     ///
     /// # Errors
     /// Returns an error if the connection is closed.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::Connection;
+    ///
+    /// # async fn example(connection: Connection) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut receive = connection.accept_uni().await?;
+    /// let message = receive.read_to_end(64 << 10).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn accept_uni(&self) -> Result<RecvStream, ConnectionError> {
         poll_fn(|cx| self.poll_accept_uni(cx)).await
     }
