@@ -81,6 +81,15 @@ pub(crate) enum Sent {
     Blocked,
 }
 
+/// Limits of one round of sending for a connection.
+#[derive(Clone, Copy)]
+pub(crate) struct SendLimits {
+    /// Maximum number of messages.
+    pub messages: usize,
+    /// Number of bytes after which no further message is made.
+    pub bytes: usize,
+}
+
 impl Batch {
     pub(crate) fn new() -> Batch {
         Batch {
@@ -117,27 +126,26 @@ impl Batch {
         self.sent
     }
 
-    /// Sends the data of a connection. Stops after `turns` messages, or when the messages have at
-    /// least `bytes` bytes.
+    /// Sends the data of a connection, up to a limit.
     pub(crate) fn send(
         &mut self,
         connection: &mut Connection,
         grouping: &mut Grouping,
         now: Timestamp,
         sender: impl MessageSender,
-        (turns, bytes): (usize, usize),
+        limits: SendLimits,
     ) -> Sent {
         let most = sender.max_segments();
-        let (mut turn, mut sent) = (0, 0);
-        while turn < turns && sent < bytes {
-            let group = grouping.messages().min(turns - turn);
+        let (mut messages, mut sent) = (0, 0);
+        while messages < limits.messages && sent < limits.bytes {
+            let group = grouping.messages().min(limits.messages - messages);
             let mut more = true;
             for _ in 0..group {
                 more = self.fill(connection, now, most);
                 sent += self.last.len;
-                turn += 1;
+                messages += 1;
                 self.complete();
-                if !more || sent >= bytes {
+                if !more || sent >= limits.bytes {
                     break;
                 }
             }

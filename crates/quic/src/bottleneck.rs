@@ -178,7 +178,8 @@ impl<C> BottleneckGroups<C> {
         connection: &mut Connection,
         membership: &mut Membership,
         now: Timestamp,
-        (turn, more): (Turn, bool),
+        turn: Turn,
+        more: bool,
     ) {
         let Some(number) = membership.group else { return };
         let Some(shared) = &mut self.groups[index(number)].shared else { return };

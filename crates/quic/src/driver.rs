@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use tokio::time::Sleep;
 
 use crate::attempts::AttemptQueue;
-use crate::batch::{Batch, Sent};
+use crate::batch::{Batch, SendLimits, Sent};
 use crate::bottleneck::Turn;
 use crate::contain::contain;
 use crate::driver_handle::ForwardedDatagram;
@@ -170,11 +170,9 @@ impl Driver {
             udp,
             now,
         };
-        for Message { arrival, bytes: all, segment } in self.buffers.messages(count) {
-            bytes += all.len();
-            let datagrams = (all, segment);
-            self.notified |=
-                route.take(inner, &arrival, datagrams, &mut self.response, &mut self.work);
+        for message in self.buffers.messages(count) {
+            bytes += message.bytes.len();
+            self.notified |= route.take(inner, message, &mut self.response, &mut self.work);
         }
         Ok(Some((count, bytes)))
     }
@@ -229,10 +227,10 @@ impl Driver {
             now,
         };
         for ForwardedDatagram { arrival, mut bytes } in forwarded {
-            let one = (&mut bytes[..], usize::MAX);
+            let message = Message { arrival, bytes: &mut bytes, segment: usize::MAX };
             // The result is ignored, because few datagrams are forwarded: the task does not wait
             // for the application's answer.
-            route.take(inner, &arrival, one, &mut self.response, &mut self.work);
+            route.take(inner, message, &mut self.response, &mut self.work);
         }
     }
 
@@ -353,14 +351,16 @@ impl Driver {
         self.receive_after =
             if grouping.was_recently_notified() { SHORT_SEND_QUANTUM } else { SEND_QUANTUM };
         let limits = match turn {
-            Turn::Alone => (MAX_MESSAGES, self.receive_after),
-            Turn::Now(bytes) => (MAX_MESSAGES, bytes.min(SEND_QUANTUM)),
-            Turn::Later => (1, SEND_QUANTUM),
+            Turn::Alone => SendLimits { messages: MAX_MESSAGES, bytes: self.receive_after },
+            Turn::Now(bytes) => {
+                SendLimits { messages: MAX_MESSAGES, bytes: bytes.min(SEND_QUANTUM) }
+            }
+            Turn::Later => SendLimits { messages: 1, bytes: SEND_QUANTUM },
         };
         let mut sent = self.batch.send(connection, grouping, now, sockets, limits);
         if turn != Turn::Alone {
             let more = turn != Turn::Later && sent == Sent::Some;
-            inner.bottlenecks.end(conn, connection, membership, now, (turn, more));
+            inner.bottlenecks.end(conn, connection, membership, now, turn, more);
             if more {
                 sent = Sent::All;
             }

@@ -11,7 +11,7 @@ use crate::driver_handle::ForwardedDatagram;
 use crate::incoming::Incoming;
 use crate::shared::{SharedConnection, State};
 use crate::socket::{Inner, Socket};
-use crate::udp::Udp;
+use crate::udp::{Message, Udp};
 use crate::wakers::Wait;
 
 /// Passes received datagrams to their connections.
@@ -31,23 +31,23 @@ pub(crate) struct Route<'a> {
 }
 
 impl Route<'_> {
-    /// Handles the datagrams of a message. They have `segment` bytes each, and come from one
-    /// sender. Most messages are for one connection, which is then locked only once. Returns `true`
-    /// if an application was notified of data, so that it may send an answer.
+    /// Handles the datagrams of a message, which come from one sender. Most messages are for one
+    /// connection, which is then locked only once. Returns `true` if an application was notified of
+    /// data, so that it may send an answer.
     pub(crate) fn take(
         &self,
         inner: &mut Inner,
-        arrival: &DatagramMeta,
-        (mut bytes, segment): (&mut [u8], usize),
+        message: Message<'_>,
         response: &mut Vec<u8>,
         work: &mut VecDeque<Arc<SharedConnection>>,
     ) -> bool {
+        let Message { arrival, mut bytes, segment } = message;
         let mut notified = false;
         while !bytes.is_empty() {
             let (datagram, behind) = bytes.split_at(segment.min(bytes.len()));
             let mut length = datagram.len();
             let mut found = None;
-            match self.find(&mut inner.endpoint, *arrival, datagram, response) {
+            match self.find(&mut inner.endpoint, arrival, datagram, response) {
                 Received::Connection(handle) => {
                     // The socket need not be checked again: these datagrams have an ID of a
                     // connection of this socket.
@@ -62,7 +62,8 @@ impl Route<'_> {
             }
             let (run, behind) = bytes.split_at_mut(length);
             if let Some(conn) = found {
-                match contain(|| self.hand_to(conn, arrival, (run, segment), work)) {
+                let run = Message { arrival, bytes: run, segment };
+                match contain(|| self.hand_to(conn, run, work)) {
                     Some(was_notified) => notified |= was_notified,
                     // The task ends the connection when it next handles it.
                     None => work.push_back(Arc::clone(conn)),
@@ -78,12 +79,11 @@ impl Route<'_> {
     fn hand_to(
         &self,
         conn: &Arc<SharedConnection>,
-        arrival: &DatagramMeta,
-        datagrams: (&mut [u8], usize),
+        message: Message<'_>,
         work: &mut VecDeque<Arc<SharedConnection>>,
     ) -> bool {
         let mut state = conn.lock();
-        self.hand_in(&mut state, arrival, datagrams);
+        self.hand_in(&mut state, message);
         state.wakers.wake(Wait::Paths);
         let notified = state.notify_application();
         if !std::mem::replace(&mut state.queued, true) {
@@ -118,21 +118,17 @@ impl Route<'_> {
     }
 
     /// Passes datagrams to a connection.
-    fn hand_in(
-        &self,
-        state: &mut State,
-        arrival: &DatagramMeta,
-        (mut bytes, segment): (&mut [u8], usize),
-    ) {
+    fn hand_in(&self, state: &mut State, message: Message<'_>) {
+        let Message { arrival, mut bytes, segment } = message;
         while state.connection.is_early() && !bytes.is_empty() {
             let (datagram, behind) = bytes.split_at_mut(segment.min(bytes.len()));
-            state.connection.handle_datagram(self.now, *arrival, datagram);
+            state.connection.handle_datagram(self.now, arrival, datagram);
             // Streams that were opened before a rejection of early data must not be confused with
             // streams that are opened after it.
             state.take_events();
             bytes = behind;
         }
-        state.connection.handle_datagrams(self.now, arrival, bytes, segment);
+        state.connection.handle_datagrams(self.now, &arrival, bytes, segment);
     }
 
     /// Offers a client's connection attempt to the application, or refuses it.

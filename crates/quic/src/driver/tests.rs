@@ -193,7 +193,7 @@ fn end(
     turn: Turn,
 ) {
     let State { connection, membership, .. } = state;
-    inner.bottlenecks.end(conn, connection, membership, now, (turn, true));
+    inner.bottlenecks.end(conn, connection, membership, now, turn, true);
 }
 
 /// Removes a connection from its group.

@@ -57,7 +57,8 @@ fn turn(idle: &mut Idle, fake: &Fake, turns: usize) -> Sent {
     let now = idle.driver.socket.now();
     let mut state = idle.connections[0].lock();
     let State { connection, grouping, .. } = &mut *state;
-    idle.driver.batch.send(connection, grouping, now, fake, (turns, SEND_QUANTUM))
+    let limits = SendLimits { messages: turns, bytes: SEND_QUANTUM };
+    idle.driver.batch.send(connection, grouping, now, fake, limits)
 }
 
 /// Returns the number of bytes that the task makes before it calls the system. The system first
