@@ -381,13 +381,7 @@ impl Driver {
             state.count_buffered(&self.socket.shared.send_memory);
             return sent;
         }
-        state.removed = true;
-        let State { connection, membership, counted, .. } = &mut *state;
-        inner.bottlenecks.leave(connection, membership);
-        self.socket.shared.send_memory.update(counted, 0);
-        if let Some(timer) = state.timer.take() {
-            inner.timers.remove(&(timer, handle));
-        }
+        inner.retire(&mut state, &self.socket.shared.send_memory);
         drop(state);
         inner.remove(handle);
         self.socket.shared.gone.notify_waiters();

@@ -144,10 +144,7 @@ fn end(handle: Handle, kind: io::ErrorKind, socket: &Socket, inner: &mut Inner) 
     let mut state = conn.lock();
     tracing::debug!(to = %state.connection.remote_address(), ?kind, "unreachable");
     // The connection ends without a CONNECTION_CLOSE frame, because the peer does not exist.
-    state.removed = true;
-    if let Some(timer) = state.timer.take() {
-        inner.timers.remove(&(timer, handle));
-    }
+    inner.retire(&mut state, &socket.shared.send_memory);
     state.on_closed(ConnectionError::Unreachable(kind));
     drop(state);
     socket.shared.gone.notify_waiters();

@@ -15,6 +15,7 @@ use crate::bottleneck::BottleneckGroups;
 use crate::driver_handle::DriverHandle;
 use crate::endpoint_shared::EndpointShared;
 use crate::error::ConnectionError;
+use crate::memory::SendMemory;
 use crate::new_connection::Prepare;
 use crate::send_sockets::LocalSocket;
 use crate::sendmsg::Outgoing;
@@ -160,6 +161,19 @@ impl Inner {
         let before = self.others.len();
         self.others = self.others.iter().filter(|l| l.address != address).cloned().collect();
         self.others.len() < before
+    }
+
+    /// Ends the connection's part in what several connections share: the socket's timers, bottleneck
+    /// groups, and the memory for data to send. The caller then [removes](Self::remove) the
+    /// connection.
+    pub(crate) fn retire(&mut self, state: &mut State, memory: &SendMemory) {
+        state.removed = true;
+        let State { connection, membership, counted, .. } = state;
+        self.bottlenecks.leave(connection, membership);
+        memory.update(counted, 0);
+        if let Some(timer) = state.timer.take() {
+            self.timers.remove(&(timer, state.handle));
+        }
     }
 
     /// Removes a connection that is closed.
