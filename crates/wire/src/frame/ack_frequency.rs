@@ -55,8 +55,7 @@ impl AckFrequency {
         write_varints(sink, values)
     }
 
-    /// Returns the fields. The draft defines no names for them in qlog files, so the names are those
-    /// of its figure.
+    /// Returns the fields, with the names in the figure of the draft. No qlog draft names them.
     pub(super) fn fields(&self) -> Fields<'static> {
         let delay = FieldValue::Duration(self.requested_max_ack_delay());
         Fields::of([

@@ -1,5 +1,5 @@
-//! Frame types, and the rules that RFC 9000 s.12.4, table 3, defines for each type. The files of the
-//! frames list their types with [`frame_types!`].
+//! Frame types, and the rules that RFC 9000 s.12.4, table 3, defines for each type. The files of
+//! the frames list their types with the macro `frame_types!`.
 
 use super::signal::number::PADDING;
 use super::{FAMILIES, FrameError, FrameErrorKind};
@@ -56,9 +56,9 @@ pub(super) struct TypeRange {
     pub rules: Rules,
 }
 
-/// Defines the frame types of a file: constants of [`FrameType`], the numbers as `u64` constants for
-/// `match` patterns, and the list `TYPES` with names and rules. A range of types, in brackets, has
-/// no constant.
+/// Defines the frame types of a file: constants of [`FrameType`], the numbers as `u64` constants
+/// for `match` patterns, and the list `TYPES` with names and rules. A range of types, in brackets,
+/// has no constant.
 macro_rules! frame_types {
     (
         $($(#[$doc:meta])* $constant:ident = $value:literal, $name:literal, $rules:expr;)*
