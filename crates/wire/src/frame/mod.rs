@@ -292,7 +292,6 @@ impl Frame<'_> {
 
 impl<'a> Frame<'a> {
     /// Reads the content of a frame of this type.
-    #[inline]
     fn read_fields(
         reader: &mut Reader<'a>,
         frame_type: FrameType,
