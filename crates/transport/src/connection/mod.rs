@@ -66,6 +66,7 @@ mod multipath;
 mod null;
 mod open;
 mod operate;
+mod outbox;
 mod own_parameters;
 mod packet_builder;
 pub(crate) mod packet_keys;
@@ -101,7 +102,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use equic_wire::params::PreferredAddress;
 use equic_wire::{
     ConnectionId, Direction, KnownVersion, PathId, Side, StreamId, TransportErrorCode,
@@ -285,8 +285,8 @@ pub struct Connection {
     start: Box<Start>,
     early: early::Early,
     waiting: waiting::UndecryptedPackets,
-    /// Tokens to send in NEW_TOKEN frames.
-    tokens: LazyBox<VecDeque<Bytes>>,
+    /// Frames that wait to be sent, such as NEW_TOKEN.
+    outbox: outbox::Outbox,
     /// Number of packets received in earlier attempts with other versions.
     packets_before: u64,
     /// Latest time that was passed to a call.

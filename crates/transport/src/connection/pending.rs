@@ -18,8 +18,8 @@ pub(super) enum Content {
     Crypto,
     /// HANDSHAKE_DONE.
     HandshakeDone,
-    /// NEW_TOKEN.
-    Tokens,
+    /// Frames of the outbox, such as NEW_TOKEN.
+    StoredFrames,
     /// A PING that the application or a timer has requested.
     Ping,
     /// Frames that hooks have queued.
@@ -94,7 +94,7 @@ impl Connection {
         Pending::default()
             .with(Content::Crypto, self.spaces.data().has_crypto())
             .with(Content::HandshakeDone, self.handshake.owes_done())
-            .with(Content::Tokens, self.has_token())
+            .with(Content::StoredFrames, self.has_stored_frames())
             .with(Content::Ping, self.activity.wants_ping())
             .with(Content::HookFrames, !self.extensions.is_empty() && self.keys.has(SpaceId::DATA))
             .with(Content::ConnectionIds, self.ids.has_news())

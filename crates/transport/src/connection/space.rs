@@ -1,19 +1,18 @@
 //! Packet number spaces, and the record of a packet in flight.
 
 use std::iter::once;
-use std::ops::{Deref, Range};
+use std::ops::Deref;
 
-use bytes::Bytes;
 pub(crate) use equic_wire::PathId;
-use equic_wire::StreamId;
 
+pub(super) use super::frames::{PathFrame, SentFrame};
 use super::packet_numbers::PacketNumbers;
 use super::paths::PathKey;
 use crate::lazy::LazyBuf;
-use crate::operation::{Extension, Word};
+use crate::operation::Word;
 use crate::received::ReceivedPackets;
 use crate::recovery::{Content, LossDetector};
-use crate::stream::{Assembler, Control, SendBuffer};
+use crate::stream::{Assembler, SendBuffer};
 
 /// Maximum capacity of a packet's list of frames that is kept for the next packet.
 const KEPT_PLACES: usize = 16;
@@ -262,70 +261,6 @@ impl Iterator for Ids {
             2 => Some(SpaceId::DATA),
             _ => self.others.get(..self.count)?.get(at - 3).map(|id| SpaceId::Data(*id)),
         }
-    }
-}
-
-/// A frame of a packet in flight, with the data needed when it is acknowledged or lost.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum SentFrame {
-    /// ACK up to this packet number of the packet's own space.
-    Ack(u64),
-    /// PATH_ACK up to this packet number of another path ID.
-    PathAck(PathId, u64),
-    Crypto(Range<u64>),
-    Stream {
-        id: StreamId,
-        range: Range<u64>,
-        fin: bool,
-    },
-    Control(Control),
-    HandshakeDone,
-    /// Path ID and sequence number.
-    NewConnectionId(PathId, u64),
-    RetireConnectionId(PathId, u64),
-    /// A frame of multipath.
-    Multipath(PathFrame),
-    NewToken(Bytes),
-    AckFrequency(u64),
-    Datagram,
-    /// PATH_CHALLENGE or PATH_RESPONSE.
-    Validation,
-    Ping,
-    /// A frame of a hook.
-    Extension(Extension),
-}
-
-/// A frame of multipath (RFC 10069 s.4), with the data needed when it is acknowledged or lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PathFrame {
-    Abandon(PathId),
-    /// Path ID, and sequence number of the status.
-    Status(PathId, u64),
-    MaxPathId(PathId),
-    /// PATHS_BLOCKED or PATH_CIDS_BLOCKED. It is not sent again.
-    Blocked,
-}
-
-impl SentFrame {
-    /// Returns true if a packet with these frames only validates a path.
-    pub(super) fn only_validate(frames: &[SentFrame]) -> bool {
-        use SentFrame::{Ack, PathAck, Ping, Validation};
-        let idle = |one: &SentFrame| matches!(one, Ack(_) | PathAck(..) | Ping | Validation);
-        frames.contains(&Validation) && frames.iter().all(idle)
-    }
-
-    /// Returns true if a packet with these frames was sent only because of hooks that other hooks
-    /// attached.
-    pub(super) fn any_nested(frames: &[SentFrame]) -> bool {
-        let mut nested = false;
-        for frame in frames {
-            match frame {
-                SentFrame::Extension(one) if one.nested => nested = true,
-                SentFrame::Ack(_) | SentFrame::PathAck(..) | SentFrame::Ping => {}
-                _ => return false,
-            }
-        }
-        nested
     }
 }
 

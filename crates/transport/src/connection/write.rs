@@ -79,7 +79,7 @@ impl Connection {
                     self.write_path_frames(id, writer, frames);
                     self.write_path_ids(id, writer, frames);
                 }
-                self.write_tokens(id, writer, frames);
+                self.write_stored_frames(id, writer, frames);
                 silent += self.write_extensions(id, allowance.size, false, writer, frames);
                 self.write_ack_frequency(id, writer, frames);
                 self.write_control(now, id, writer, frames);

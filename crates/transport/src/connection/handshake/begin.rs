@@ -21,6 +21,7 @@ use crate::connection::datagrams::Datagrams;
 use crate::connection::early::Early;
 use crate::connection::figures::Counters;
 use crate::connection::held::Held;
+use crate::connection::outbox::Outbox;
 use crate::connection::packet_keys::PacketKeys;
 use crate::connection::path::AddressOrigin;
 use crate::connection::path::Path;
@@ -195,7 +196,7 @@ impl Connection {
             start: Box::new(start),
             early: Early::default(),
             waiting: UndecryptedPackets::default(),
-            tokens: LazyBox::default(),
+            outbox: Outbox::default(),
             packets_before: 0,
             now,
             hooks: Hooks::default(),
