@@ -9,7 +9,7 @@ use equic_wire::packet::Retry;
 use equic_wire::{Side, Writer};
 
 use super::handshake::tls_version;
-use super::space::{SentFrame, SpaceId};
+use super::space::{FrameList, SentFrame, SpaceId};
 use super::{Connection, Event};
 use crate::Timestamp;
 use crate::crypto::retry_tag;
@@ -61,7 +61,7 @@ impl Connection {
         &mut self,
         id: SpaceId,
         writer: &mut Writer<'_>,
-        frames: &mut Vec<SentFrame>,
+        frames: &mut FrameList,
     ) {
         while self.handshake.is_complete()
             && let Some(token) = self.tokens.get_mut_if_allocated().and_then(VecDeque::pop_front)

@@ -9,9 +9,10 @@ struct Idle;
 
 impl Hook for Idle {}
 
-/// Two operations: one that the fast route of a packet to send skips, and one that the fast route
-/// of a received packet skips.
-pub(super) const LONG: &[Operation] = &[Operation::PadPacket, Operation::CheckFrame];
+/// Operations that early exits skip: one for a datagram to send, one for a received datagram, and
+/// one for received STREAM frames.
+pub(super) const LONG: &[Operation] =
+    &[Operation::PadPacket, Operation::HandleDatagram, Operation::CheckFrame];
 
 /// An operation that no fast route skips. Timers are as with other hooks, for which some timers are
 /// delayed a moment.
