@@ -309,8 +309,8 @@ impl Connection {
         owed.then(|| self.datagram_on(hooks, now, target, buffer)).flatten()
     }
 
-    /// RFC 9000 s.10.2: sends CONNECTION_CLOSE in each packet number space that the peer may be able
-    /// to read. Returns `None` if CONNECTION_CLOSE is not due.
+    /// RFC 9000 s.10.2: sends CONNECTION_CLOSE in each packet number space that the peer may be
+    /// able to read. Returns `None` if CONNECTION_CLOSE is not due.
     pub(super) fn transmit_close(
         &mut self,
         _now: Timestamp,

@@ -550,8 +550,8 @@ impl Path {
         controller.map(|controller| controller.set_slow_start_threshold(threshold)).is_some()
     }
 
-    /// Returns the pacing rate of the congestion controller, rounded down to whole bytes per second,
-    /// the precision that hooks see. The rate stays the same within one GSO message
+    /// Returns the pacing rate of the congestion controller, rounded down to whole bytes per
+    /// second. This is the precision that hooks see. The rate stays the same within one GSO message
     /// ([`Controller::pacing_rate`]).
     #[inline(always)]
     pub(super) fn whole_rate(&self) -> Rate {

@@ -17,8 +17,8 @@ use super::{Connection, DatagramMeta};
 use crate::Timestamp;
 use crate::operation::Operation;
 
-/// Operations that the fast path skips. If a hook is attached to one of them, all datagrams take the
-/// slow path. Hooks on the operations of packets and frames see the packets of both paths.
+/// Operations that the fast path skips. If a hook is attached to one of them, all datagrams take
+/// the slow path. Hooks on the operations of packets and frames see the packets of both paths.
 const PASSED_OVER: u128 = Operation::bits(&[Operation::HandleDatagram]);
 
 #[cfg(test)]

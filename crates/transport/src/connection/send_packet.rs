@@ -131,8 +131,8 @@ impl Connection {
         Some(TxSent { size: sealed.size, marked, more })
     }
 
-    /// Chooses the number of the next packet of a space. Also returns the packet numbers of the space
-    /// for the time after this packet. Returns `None` if the space is gone.
+    /// Chooses the number of the next packet of a space. Also returns the packet numbers of the
+    /// space for the time after this packet. Returns `None` if the space is gone.
     #[inline(always)]
     fn next_packet_number(
         &mut self,
@@ -181,8 +181,8 @@ impl Connection {
         open.finish()
     }
 
-    /// Writes the frames of a packet. Returns true if any of them is ack-eliciting. Sets `more` if a
-    /// stream is known to have more data.
+    /// Writes the frames of a packet. Returns true if any of them is ack-eliciting. Sets `more` if
+    /// a stream is known to have more data.
     #[inline(always)]
     fn fill(
         &mut self,

@@ -5,6 +5,9 @@
 //!
 //! A seed gives the same bytes with and without the early exit, and tests compare them.
 
+use equic_wire::Writer;
+use equic_wire::packet::ShortHeader;
+
 use super::budget::Budget;
 use super::packet_builder::Padding;
 use super::paths::PathKey;
@@ -17,11 +20,8 @@ use crate::operation::Operation;
 use crate::path::BASE_SIZE;
 use crate::received::EcnCodepoint;
 
-use equic_wire::Writer;
-use equic_wire::packet::ShortHeader;
-
-/// Operations that the early exit skips. If a hook is attached to one of them, all datagrams are sent
-/// without it.
+/// Operations that the early exit skips. If a hook is attached to one of them, no datagram uses the
+/// early exit.
 const PASSED_OVER: u128 = Operation::bits(&[
     Operation::ApplicationWrote,
     Operation::SelectPath,

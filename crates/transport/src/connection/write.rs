@@ -482,8 +482,8 @@ impl Connection {
         if new > limit { self.streams.raise_limit(stream, new) } else { control }
     }
 
-    /// Fills a packet with STREAM frames. `fill` is the content of the whole packet. Returns true if
-    /// a stream is known to have more data.
+    /// Fills a packet with STREAM frames. `fill` is the content of the whole packet. Returns true
+    /// if a stream is known to have more data.
     #[inline(always)]
     pub(super) fn write_streams(
         &mut self,

@@ -211,8 +211,8 @@ impl Streams {
         }
     }
 
-    /// Takes the next piece of the stream `id`. Returns `None` if this stream has nothing
-    /// that can be sent.
+    /// Takes the next piece of the stream `id`. Returns `None` if this stream has nothing that can
+    /// be sent.
     pub(super) fn next_piece_of(
         &mut self,
         id: StreamId,
