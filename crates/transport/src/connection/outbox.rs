@@ -8,7 +8,7 @@ use equic_wire::Writer;
 
 use super::Connection;
 use super::frames::SentFrame;
-use super::space::SpaceId;
+use super::space::{FrameList, SpaceId};
 use crate::lazy::LazyBox;
 
 /// Frames that wait for a 1-RTT packet. Whoever adds a frame limits how many of its type wait.
@@ -63,7 +63,7 @@ impl Connection {
         &mut self,
         id: SpaceId,
         writer: &mut Writer<'_>,
-        frames: &mut Vec<SentFrame>,
+        frames: &mut FrameList,
     ) {
         while self.handshake.is_complete()
             && let Some(sent) = self.outbox.pop()

@@ -1,10 +1,10 @@
 //! Content that waits to be sent. [`Connection::pending`] is the only function that checks all
-//! owners of such content. The usual way, the fast path and the batch call it. If a new kind of
+//! owners of such content. The way out, its early exit and the batch call it. If a new kind of
 //! frame is missing here, it waits until something else is sent, and the test
 //! `pending_frame_of_every_type_leaves_during_a_transfer` fails.
 
 use super::Connection;
-use super::send::TxPlace;
+use super::send_packet::TxPlace;
 use super::space::SpaceId;
 
 /// A kind of content that waits to be sent in a 1-RTT packet.

@@ -154,15 +154,27 @@ impl Spaces {
 
     /// Returns an empty list for the frames of a new packet. [`Spaces::take_back`] returns its
     /// memory.
-    pub(super) fn lend_list(&mut self) -> Vec<SentFrame> {
-        std::mem::take(&mut self.list)
+    #[inline(always)]
+    pub(super) fn lend_list(&mut self) -> FrameList {
+        FrameList { first: None, others: Some(std::mem::take(&mut self.list)) }
     }
 
-    /// Keeps the memory of a list for the next packet, unless it is large.
-    pub(super) fn take_back(&mut self, mut list: Vec<SentFrame>) {
-        if list.capacity() <= KEPT_PLACES {
-            list.clear();
-            self.list = list;
+    /// Lends memory to a list that has none, before a second frame is added.
+    #[inline(always)]
+    pub(super) fn lend_to(&mut self, list: &mut FrameList) {
+        if list.others.is_none() && !list.is_empty() {
+            list.others = Some(std::mem::take(&mut self.list));
+        }
+    }
+
+    /// Keeps the memory of a list for the next packet, unless it is large. The list must be empty.
+    #[inline(always)]
+    pub(super) fn take_back(&mut self, list: &mut FrameList) {
+        debug_assert!(list.is_empty(), "the frames of a packet must be recorded or sent again");
+        if let Some(others) = list.others.take()
+            && others.capacity() <= KEPT_PLACES
+        {
+            self.list = others;
         }
     }
 
@@ -264,6 +276,51 @@ impl Iterator for Ids {
     }
 }
 
+/// Frames of a packet during its construction. The first frame needs no allocation.
+#[derive(Debug, Default)]
+pub(super) struct FrameList {
+    first: Option<SentFrame>,
+    /// The other frames. `None` if no memory was lent ([`Spaces::lend_to`]), so that dropping the
+    /// list of a packet with one frame is free.
+    others: Option<Vec<SentFrame>>,
+}
+
+impl FrameList {
+    /// Appends a frame.
+    #[inline(always)]
+    pub(super) fn push(&mut self, frame: SentFrame) {
+        if self.first.is_none() {
+            self.first = Some(frame);
+        } else {
+            self.others.get_or_insert_default().push(frame);
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.others.as_ref().map_or(0, Vec::len)
+    }
+
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// Moves the frames out of the list, which becomes empty.
+    #[inline(always)]
+    pub(super) fn take(&mut self) -> SentFrames {
+        match (self.first.take(), &mut self.others) {
+            (Some(one), None) => SentFrames::One(one),
+            (Some(one), Some(others)) if others.is_empty() => SentFrames::One(one),
+            (first, others) => {
+                let mut all = Vec::with_capacity(1 + others.as_ref().map_or(0, Vec::len));
+                all.extend(first);
+                all.extend(others.iter_mut().flat_map(|others| others.drain(..)));
+                SentFrames::Several(all.into())
+            }
+        }
+    }
+}
+
 /// Frames of a packet in flight. A single frame, as in most packets with stream data, needs no
 /// allocation.
 #[derive(Debug, Clone)]
@@ -274,14 +331,6 @@ pub(super) enum SentFrames {
 }
 
 impl SentFrames {
-    /// Moves the frames out of a list, which becomes empty.
-    pub(super) fn take(list: &mut Vec<SentFrame>) -> SentFrames {
-        match (list.len(), list.pop()) {
-            (1, Some(one)) => SentFrames::One(one),
-            (_, last) => SentFrames::Several(list.drain(..).chain(last).collect()),
-        }
-    }
-
     /// Returns the number of frames in separately allocated memory.
     pub(super) fn allocated(&self) -> usize {
         match self {
@@ -323,10 +372,15 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// Creates the record from a list of frames, which becomes empty.
-    pub(super) fn new(frames: &mut Vec<SentFrame>, marked: bool, path: PathKey) -> Sent {
-        let nested = SentFrame::any_nested(frames);
-        Sent { frames: SentFrames::take(frames), marked, path, nested }
+    /// Creates the record of a packet.
+    #[inline(always)]
+    pub(super) fn new(frames: SentFrames, marked: bool, path: PathKey) -> Sent {
+        // Most packets have one STREAM frame.
+        let nested = match &frames {
+            SentFrames::One(SentFrame::Stream { .. }) => false,
+            frames => SentFrame::any_nested(frames),
+        };
+        Sent { frames, marked, path, nested }
     }
 }
 
@@ -450,18 +504,19 @@ mod tests {
         let mut spaces = Spaces::new();
         for count in 0..4 {
             let mut list = spaces.lend_list();
-            list.extend((0..count).map(SentFrame::Ack));
-            let sent = Sent::new(&mut list, false, PathKey(0));
+            (0..count).map(SentFrame::Ack).for_each(|frame| list.push(frame));
+            assert_eq!((list.len(), list.is_empty()), (count as usize, count == 0));
+            let sent = Sent::new(list.take(), false, PathKey(0));
             let wanted: Vec<SentFrame> = (0..count).map(SentFrame::Ack).collect();
             assert_eq!((*sent.frames).to_vec(), wanted);
             assert_eq!(sent.frames.allocated(), if count == 1 { 0 } else { wanted.len() });
             assert!(list.is_empty());
-            let places = list.capacity();
-            spaces.take_back(list);
-            assert_eq!(spaces.list.capacity(), places, "the next packet reuses the memory");
+            let places = list.others.as_ref().unwrap().capacity();
+            spaces.take_back(&mut list);
+            assert_eq!(spaces.list_capacity(), places, "the next packet reuses the memory");
         }
-        spaces.take_back(Vec::with_capacity(1000));
-        assert!(spaces.list.capacity() <= KEPT_PLACES, "the memory of a long list is freed");
+        spaces.take_back(&mut FrameList { first: None, others: Some(Vec::with_capacity(1000)) });
+        assert!(spaces.list_capacity() <= KEPT_PLACES, "the memory of a long list is freed");
     }
 
     #[test]

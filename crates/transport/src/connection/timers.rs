@@ -44,8 +44,7 @@ impl Connection {
     /// Returns the time of the loss detection timer, with hooks at [`Operation::SetTimer`].
     fn set_timer(&mut self) -> Option<Timestamp> {
         let usual = |connection: &mut Connection| connection.loss_timer().map(|timer| timer.at);
-        self.decide_from(Operation::SetTimer, (), usual, |connection, at| {
-            let usual = usual(connection);
+        self.decide_limited(Operation::SetTimer, (), usual, |connection, usual, at| {
             connection.bound_loss_timer(usual, at)
         })
     }
