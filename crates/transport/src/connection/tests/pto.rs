@@ -161,7 +161,8 @@ fn pto_determines_the_pause_between_key_updates() {
     for early in [true, false] {
         for_each_end(
             |config| config.key_limits = few,
-            |end, other, now, _| {
+            |end, other, now, pto| {
+                let hooked = pto - end.path().rtt().pto_base() - DELAY;
                 assert!(end.update_keys());
                 end.ping();
                 deliver(end, other, now);
@@ -179,7 +180,8 @@ fn pto_determines_the_pause_between_key_updates() {
                 }
                 assert_eq!(end.keys.one_rtt().unwrap().wear(), Wear::Half);
                 let updates = end.key_updates();
-                let pto = end.longest_pto();
+                // The packets above have changed the round-trip time.
+                let pto = end.path().rtt().pto_base() + DELAY + hooked;
                 let rested = confirmed + pto * 3;
                 end.ping();
                 send(end, if early { confirmed + (pto * 3 - MOMENT) } else { rested });
