@@ -49,7 +49,6 @@ build) ;;
 quick)
 	unformatted=$(gofmt -l lab/peers/quic-go/endpoint)
 	[ -z "$unformatted" ] || { echo "interop: format these files with gofmt -w: $unformatted" >&2; exit 1; }
-	(cd examples && cargo fmt --all --check && cargo clippy --locked --all-targets -- -D warnings)
 	target/release/equic-lab interop --impl equic,quinn,quic-go,aioquic --with equic --strict \
 		--only handshake,transfer,retry,resumption,http3,ipv6 --out out/interop-quick "$@"
 	target/release/equic-lab interop --impl equic,noq,picoquic --with equic --strict --only multipath \

@@ -35,6 +35,8 @@ cargo fmt --all --check
 # shellcheck disable=SC2086
 "$clang_format" --dry-run --Werror $c_files
 cargo clippy --release --workspace --features boringssl,png --all-targets -- -D warnings
+# `--all-targets` leaves out tests with `test = false`.
+cargo clippy --release --workspace --features boringssl,png --test servers -- -D warnings
 scripts/null-crypto.sh clippy --all-targets -- -D warnings
 # Without logs and without a crypto provider, as programs that bring their own provider use the
 # crates.

@@ -320,8 +320,9 @@ struct equic_frame_lost {
 	} in;
 };
 
-/* ProbeTimeout (RFC 9002 s.6.2.1): Returns the PTO without backoff. The PTO timer and all periods
- * of several PTOs use it. It is at least an RTT, and at most a second above the default. */
+/* ProbeTimeout (RFC 9002 s.6.2.1): Returns the PTO without backoff, at least an RTT and at most a
+ * second above the default. A longer PTO also lengthens periods of several PTOs, such as the
+ * closing period. A shorter one does not shorten them. */
 struct equic_probe_timeout {
 	struct {
 		equic_u64 space; /* packet number space: 0: Initial, 1: Handshake, 2 and up: application data of path ID 0 and up */

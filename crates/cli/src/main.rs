@@ -5,12 +5,14 @@
 //!   client;
 //! * [`plugin`]: writes, builds, checks and signs plugins;
 //! * [`moved`]: commands that now belong to `equic-lab`, and options that no longer exist;
+//! * [`config_conflict`]: the error about a limit next to a configuration file;
 //! * [`equic_command`], a separate crate: code that `equic` shares with `equic-lab`, such as man
 //!   pages and QUIC options;
 //! * [`interfaces`]: addresses of this machine and their changes, which [`netlink`] reports;
 //! * [`equic_console`], a separate crate: the only code that prints; the exit codes (0 done, 1
 //!   failed, 2 wrong usage); and the fields that all results share.
 
+mod config_conflict;
 mod gateway;
 mod get;
 mod interfaces;
@@ -78,10 +80,11 @@ fn main() -> ExitCode {
     let equic = match Equic::try_parse() {
         Ok(equic) => equic,
         Err(error) => {
-            let Some(moved) = moved::notice(&error, std::env::args_os().skip(1)) else {
-                return start::usage(&error);
-            };
-            output::notice(moved);
+            let arguments = || std::env::args_os().skip(1);
+            let notice = moved::notice(&error, arguments())
+                .or_else(|| config_conflict::notice(&error, arguments()));
+            let Some(notice) = notice else { return start::usage(&error) };
+            output::notice(notice);
             return ExitCode::from(2);
         }
     };

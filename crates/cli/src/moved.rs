@@ -53,7 +53,7 @@ const LISTS: &str = "set `deny`, `allow`, `deny_files` or `allow_files` in a con
 const WITH_SETTINGS: [&[&str]; 2] = [&["gateway", "run"], &["gateway", "check"]];
 
 /// Returns an error message if the arguments start with a command that has moved, or if `error` is
-/// about an option that no longer exists, or about a limit next to `--config`.
+/// about an option that no longer exists.
 pub(crate) fn notice(
     error: &clap::Error,
     arguments: impl Iterator<Item = OsString>,
@@ -64,42 +64,7 @@ pub(crate) fn notice(
     {
         return removed(&arguments, option).map(|instead| format!("no option {option}: {instead}"));
     }
-    if error.kind() == ErrorKind::ArgumentConflict
-        && let Some(limit) = conflicting_limit(&arguments, error)
-    {
-        return Some(limit);
-    }
     moved(arguments.into_iter())
-}
-
-/// Returns an error message if `error` is about a limit of `gateway run` next to `--config`. The
-/// limits are in the file, and `-o` replaces them.
-fn conflicting_limit(arguments: &[OsString], error: &clap::Error) -> Option<String> {
-    if arguments != ["gateway", "run"] {
-        return None;
-    }
-    let mut named: Vec<&str> = Vec::new();
-    for kind in [ContextKind::InvalidArg, ContextKind::PriorArg] {
-        match error.get(kind) {
-            Some(ContextValue::String(one)) => named.push(one),
-            Some(ContextValue::Strings(several)) => {
-                named.extend(several.iter().map(String::as_str));
-            }
-            _ => {}
-        }
-    }
-    if !named.iter().any(|one| one.starts_with("--config")) {
-        return None;
-    }
-    let key = |one: &&str| Some(one.split(' ').next()?.strip_prefix("--")?.replace('-', "_"));
-    let key = named
-        .iter()
-        .filter_map(key)
-        .find(|key| SERVICE_SETTINGS.iter().any(|setting| setting.name == key))?;
-    let flag = key.replace('_', "-");
-    Some(format!(
-        "--{flag} cannot be used with --config: use `-o {key}=VALUE`, which replaces the value in the file"
-    ))
 }
 
 /// Returns what to use instead of an option that does not exist.
@@ -147,7 +112,65 @@ fn new_name(arguments: impl Iterator<Item = OsString>) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use clap::{CommandFactory as _, Parser as _};
+
     use super::*;
+    use crate::Equic;
+
+    /// Replaces the placeholders in a replacement, such as `--retry N`, by values.
+    fn with_values(text: &str) -> String {
+        let values = [
+            ("PATH", "/run/equic.sock"),
+            ("FILE", "file.toml"),
+            ("DURATION", "1s"),
+            ("RATE", "20/s"),
+            ("RESPONSE", "refuse"),
+            ("VALUE", "1"),
+            ("N", "5"),
+        ];
+        let name = |word: &str| values.iter().find(|(name, _)| *name == word).map(|found| found.1);
+        let word = |word: &str| match word.rsplit_once('=') {
+            Some((key, value)) => format!("{key}={}", name(value).unwrap_or(value)),
+            None => name(word).unwrap_or(word).to_owned(),
+        };
+        text.split(' ').map(word).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Returns the arguments without which the command is incomplete.
+    fn required(command: &[&str]) -> &'static [&'static str] {
+        match command {
+            ["get"] => &["https://localhost/"],
+            ["gateway", "run"] => &["-i", "lo", "-p", "443"],
+            ["gateway", "deny" | "allow"] => &["192.0.2.1"],
+            _ => &[],
+        }
+    }
+
+    /// Checks that each part of a replacement that is in backquotes can be used: an option of the
+    /// command, another command, or a key of the configuration file. Returns how many there are.
+    fn check_replacement(command: &[&str], replacement: &str) -> usize {
+        let quoted = replacement.split('`').skip(1).step_by(2);
+        // A single `/` and the ending of a name are parts of values.
+        let usable: Vec<&str> = quoted.filter(|part| !["/", ".toml"].contains(part)).collect();
+        for part in &usable {
+            let text = with_values(part);
+            let words: Vec<&str> = text.split(' ').collect();
+            let line = match words[..] {
+                ["equic", ref other @ ..] => [other, required(other)].concat(),
+                [option, ..] if option.starts_with('-') => {
+                    [command, required(command), &words].concat()
+                }
+                _ => {
+                    let is_key = |key: &String| key.rsplit('.').next() == Some(part);
+                    assert!(Config::keys().iter().any(is_key), "no key {part}: {replacement}");
+                    continue;
+                }
+            };
+            let parsed = Equic::try_parse_from([&["equic"], &line[..]].concat());
+            assert!(parsed.is_ok(), "{line:?}: {}", parsed.err().expect("an error"));
+        }
+        usable.len()
+    }
 
     #[test]
     fn old_name_is_matched_by_its_longest_form() {
@@ -170,6 +193,18 @@ mod tests {
         for (command, option, expected) in REMOVED {
             assert_eq!(instead(command, option).as_deref(), Some(*expected));
             assert_eq!(instead(&["plugin"], option), None, "{option}");
+            let old = Equic::try_parse_from([&["equic"], *command, &[*option, "1"]].concat());
+            let kind = old.err().map(|error| error.kind());
+            assert_eq!(kind, Some(ErrorKind::UnknownArgument), "{command:?} still has {option}");
+            let usable = check_replacement(command, expected);
+            assert!(usable > 0 || *option == "--max-handshakes", "{expected}");
+        }
+        for command in WITH_SETTINGS {
+            let mut definition = &Equic::command();
+            for word in command {
+                definition = definition.find_subcommand(word).expect("the command exists");
+            }
+            assert!(definition.get_arguments().any(|option| option.get_short() == Some('o')));
         }
         let run = &["gateway", "run"];
         assert_eq!(instead(run, "--policy").unwrap(), "use `-o policy=VALUE`");

@@ -6,11 +6,11 @@
 mod support;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use equic_gateway::{
-    Action, CaptureFilter, Config, Control, Error, Gateway, ListAction, LoadOptions, Mode,
-    ObjectSource, OverrideConfig, Rate, Reason, SortBy, Status,
+    Action, CaptureFilter, Config, Control, Error, Gateway, LedgerStatus, ListAction, LoadOptions,
+    Mode, ObjectSource, OverrideConfig, Rate, Reason, SortBy, Status,
 };
 use support::{Child, Initial, await_that, config, in_namespace, ip, root};
 
@@ -261,30 +261,39 @@ fn listener_with_an_address_precedes_a_port() {
 #[test]
 fn ledger_of_a_killed_server_expires() {
     in_namespace(|| {
+        const LEASE: Duration = Duration::from_millis(400);
         let mut config = config("lease");
         config.services[0].max_connections = 1;
-        config.gateway.lease = Duration::from_millis(400);
+        config.gateway.lease = LEASE;
         let gateway = Gateway::load(&config, ObjectSource::Embedded).unwrap();
         let mut initial = Initial::from(A);
         let mut action = || gateway.test_run(&initial.next(), None).unwrap().action;
         assert_eq!(action(), Action::Pass);
         let child = Child::start("server", &config.gateway.name);
         child.ready();
-        assert_eq!(action(), Action::Drop);
+        // On a busy machine, the server's lease may expire until its next heartbeat.
+        await_that("its connections count", || action() == Action::Drop);
         let ledgers = gateway.control().ledgers().unwrap();
         assert_eq!((ledgers.len(), ledgers[0].pid, ledgers[0].connections), (1, child.id(), 3));
-        assert!(ledgers[0].alive && ledgers[0].counts && ledgers[0].name == "child");
-        // The wait is longer than a lease. The heartbeat of a process without privileges must
-        // continue.
-        let started = ledgers[0].heartbeat_age_ms;
-        await_that("the heartbeat goes on", || {
+        assert!(ledgers[0].alive && ledgers[0].name == "child");
+        // The heartbeat of a process without privileges must continue. The first heartbeat was
+        // before `started`. The counts must be valid as long as the last one is younger than a
+        // lease.
+        let age = |ledger: &LedgerStatus| Duration::from_millis(ledger.heartbeat_age_ms);
+        let started = Instant::now();
+        await_that("a heartbeat is more than a lease after the first one", || {
+            let before = Instant::now();
             let now = gateway.control().ledgers().unwrap()[0].clone();
-            assert!(now.counts, "{now:?}");
-            now.heartbeat_age_ms != started
+            assert_eq!(now.counts, age(&now) < LEASE, "{now:?}");
+            now.counts && before > started + LEASE + age(&now) + Duration::from_millis(1)
         });
-        let sources = gateway.control().sources(10, SortBy::Connections).unwrap();
-        assert_eq!((sources[0].source.as_str(), sources[0].connections), ("192.0.2.1", 3));
-        assert_eq!(sources[0].state(), "at limit");
+        await_that("the source is at its limit", || {
+            let sources = gateway.control().sources(10, SortBy::Connections).unwrap();
+            sources.first().is_some_and(|first| {
+                (first.source.as_str(), first.connections, first.state())
+                    == ("192.0.2.1", 3, "at limit")
+            })
+        });
         child.kill();
         await_that("the counts are gone", || action() == Action::Pass);
         await_that("the ledger is gone", || gateway.control().ledgers().unwrap().is_empty());
@@ -533,7 +542,7 @@ fn rate_holds_by_the_real_clock() {
         let mut config = config("clock");
         config.services[0].packets_per_source = "10000/s burst 20".parse().unwrap();
         let gateway = Gateway::load(&config, ObjectSource::Embedded).unwrap();
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         gateway.test_run_repeat(&Initial::from(A).next(), None, PACKETS).unwrap();
         let elapsed = begun.elapsed().as_millis() as u64 + 1;
         let counters = gateway.control().counters().unwrap();

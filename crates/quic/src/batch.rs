@@ -6,15 +6,16 @@ use std::net::{IpAddr, SocketAddr};
 use equic_transport::{Connection, EcnCodepoint, Timestamp, Transmit};
 
 use crate::grouping::{GROUP, Grouping};
-use crate::outlets::{Out, Outlets};
-use crate::udp::{MAX_DATAGRAM, Outgoing, Udp};
+use crate::send_sockets::{MessageSender, SendSockets};
+use crate::sendmsg::Outgoing;
+use crate::udp::{MAX_DATAGRAM, Udp};
 
 /// Maximum size of a message in bytes. With headers, it fits into one IP packet.
 const MAX_BATCH: usize = 65_000;
 
 /// Maximum number of destinations that are kept for [`Batch::failed`]. Only new client connections
 /// need them, and these are few.
-const FAILED: usize = 16;
+const MAX_FAILED: usize = 16;
 
 /// Combines datagrams of a connection into messages. A message ends when a datagram has another
 /// size, another destination or source, or another ECN codepoint. It also ends at the maximum
@@ -34,7 +35,7 @@ pub(crate) struct Batch {
     /// Number of bytes that the system has accepted since [`Batch::has_sent`] last returned `true`.
     sent: usize,
     /// Destinations to which this machine refused to send, with the kind of error. At most
-    /// [`FAILED`].
+    /// [`MAX_FAILED`].
     failed: Vec<(SocketAddr, io::ErrorKind)>,
 }
 
@@ -80,6 +81,15 @@ pub(crate) enum Sent {
     Blocked,
 }
 
+/// Limits of one round of sending for a connection.
+#[derive(Clone, Copy)]
+pub(crate) struct SendLimits {
+    /// Maximum number of messages.
+    pub messages: usize,
+    /// Number of bytes after which no further message is made.
+    pub bytes: usize,
+}
+
 impl Batch {
     pub(crate) fn new() -> Batch {
         Batch {
@@ -116,31 +126,30 @@ impl Batch {
         self.sent
     }
 
-    /// Sends the data of a connection. Stops after `turns` messages, or when the messages have at
-    /// least `bytes` bytes.
+    /// Sends the data of a connection, up to a limit.
     pub(crate) fn send(
         &mut self,
         connection: &mut Connection,
         grouping: &mut Grouping,
         now: Timestamp,
-        outlets: impl Out,
-        (turns, bytes): (usize, usize),
+        sender: impl MessageSender,
+        limits: SendLimits,
     ) -> Sent {
-        let most = outlets.max_segments();
-        let (mut turn, mut sent) = (0, 0);
-        while turn < turns && sent < bytes {
-            let group = grouping.messages().min(turns - turn);
+        let most = sender.max_segments();
+        let (mut messages, mut sent) = (0, 0);
+        while messages < limits.messages && sent < limits.bytes {
+            let group = grouping.messages().min(limits.messages - messages);
             let mut more = true;
             for _ in 0..group {
                 more = self.fill(connection, now, most);
                 sent += self.last.len;
-                turn += 1;
+                messages += 1;
                 self.complete();
-                if !more || sent >= bytes {
+                if !more || sent >= limits.bytes {
                     break;
                 }
             }
-            if self.flush_timed(outlets, grouping).is_err() {
+            if self.flush_timed(sender, grouping).is_err() {
                 return Sent::Blocked;
             }
             if !more && self.last.len == 0 {
@@ -149,7 +158,7 @@ impl Batch {
         }
         // The batch is then used for other connections, so a datagram left in the last message is
         // sent now.
-        if self.flush(outlets).is_err() { Sent::Blocked } else { Sent::Some }
+        if self.flush(sender).is_err() { Sent::Blocked } else { Sent::Some }
     }
 
     /// Fills the last message. Returns `true` if the connection may have more to send.
@@ -221,23 +230,23 @@ impl Batch {
     }
 
     /// Returns the socket through which the next unsent message goes.
-    pub(crate) fn outlet<'a>(&self, outlets: Outlets<'a>) -> &'a Udp {
-        outlets.of(self.messages.get(self.taken).unwrap_or(&self.last).source)
+    pub(crate) fn next_socket<'a>(&self, sockets: SendSockets<'a>) -> &'a Udp {
+        sockets.of(self.messages.get(self.taken).unwrap_or(&self.last).source)
     }
 
     /// Sends all messages.
     ///
     /// # Errors
     /// Returns an error if the system accepts no more now. Unsent datagrams stay in the batch.
-    pub(crate) fn flush(&mut self, outlets: impl Out) -> io::Result<()> {
+    pub(crate) fn flush(&mut self, sender: impl MessageSender) -> io::Result<()> {
         self.complete();
-        self.flush_complete(outlets)
+        self.flush_complete(sender)
     }
 
     /// Sends the complete messages, and moves the last message to the front of the buffer.
-    fn flush_complete(&mut self, outlets: impl Out) -> io::Result<()> {
+    fn flush_complete(&mut self, sender: impl MessageSender) -> io::Result<()> {
         while let Some(message) = self.messages.get_mut(self.taken) {
-            let outcome = outlets.send(&Outgoing {
+            let outcome = sender.send(&Outgoing {
                 destination: message.destination,
                 source: message.source,
                 ecn: message.ecn,
@@ -249,7 +258,7 @@ impl Batch {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
                 // The datagram is lost. QUIC's loss detection handles that.
                 Err(error) => {
-                    if self.failed.len() < FAILED {
+                    if self.failed.len() < MAX_FAILED {
                         self.failed.push((message.destination, error.kind()));
                     }
                     message.len
@@ -270,15 +279,19 @@ impl Batch {
     }
 
     /// Sends the complete messages as [`Batch::flush_complete`] does, and measures the time.
-    fn flush_timed(&mut self, outlets: impl Out, grouping: &mut Grouping) -> io::Result<()> {
+    fn flush_timed(
+        &mut self,
+        sender: impl MessageSender,
+        grouping: &mut Grouping,
+    ) -> io::Result<()> {
         let fewest = self.messages.iter().map(|message| message.count).min().unwrap_or(0);
         if !grouping.is_timed(fewest) {
-            return self.flush_complete(outlets);
+            return self.flush_complete(sender);
         }
         let count = self.messages.iter().map(|message| message.count).sum();
-        let start = outlets.clock();
-        self.flush_complete(outlets)?;
-        grouping.took(outlets.clock() - start, count);
+        let start = sender.clock();
+        self.flush_complete(sender)?;
+        grouping.took(sender.clock() - start, count);
         Ok(())
     }
 }

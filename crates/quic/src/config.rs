@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use equic_transport::{ConnectionIdGenerator, EndpointConfig as CoreConfig, PreferredAddresses};
+use equic_transport::{
+    ConnectionIdGenerator, EndpointConfig as CoreConfig, PreferredAddresses, TransportConfig,
+};
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -12,10 +14,9 @@ use rustls::{NamedGroup, RootCertStore};
 use crate::event::Subscriber;
 #[cfg(feature = "qlog")]
 use crate::log::{PacketTrace, QlogFolder};
-use crate::{CachingVerifier, NewConnection, SendMemory, TransportConfig};
-
-/// Called with each new connection before its first packet.
-pub(crate) type Prepare = Arc<dyn Fn(&mut NewConnection<'_>) + Send + Sync>;
+use crate::memory::SendMemory;
+use crate::new_connection::{NewConnection, Prepare};
+use crate::verified::CachingVerifier;
 
 /// The error returned when a configuration cannot be made.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

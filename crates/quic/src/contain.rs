@@ -4,16 +4,16 @@
 //! calls still read or write it. The connection is removed without a notice to the peer. The
 //! endpoint answers the peer's next packet with a stateless reset (RFC 9000 s.10.3).
 //!
-//! Connections share only their routes, timers and crowds. These are cleaned up as for every
-//! connection that ends. This crate and the transport have no `unsafe` code, so an inconsistent
-//! state cannot break memory safety.
+//! Connections share only their routes, timers and bottleneck groups. These are cleaned up as for
+//! every connection that ends. This crate and the transport have no `unsafe` code, so an
+//! inconsistent state cannot break memory safety.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::cell::Cell;
 use crate::error::ConnectionError;
+use crate::shared::{SharedConnection, State};
 use crate::socket::{Inner, Socket};
 
 /// INTERNAL_ERROR (RFC 9000 s.20.1).
@@ -27,8 +27,8 @@ pub(crate) fn contain<T>(work: impl FnOnce() -> T) -> Option<T> {
 
 impl Inner {
     /// Ends a connection after the task has panicked while it worked for this connection.
-    pub(crate) fn break_off(&mut self, socket: &Socket, cell: &Arc<Cell>) {
-        let mut state = cell.lock();
+    pub(crate) fn break_off(&mut self, socket: &Socket, conn: &Arc<SharedConnection>) {
+        let mut state = conn.lock();
         let handle = state.handle;
         if std::mem::replace(&mut state.removed, true) {
             return;
@@ -42,8 +42,11 @@ impl Inner {
         }
         self.unanswered.retain(|one| *one != handle);
         // This accesses the connection's state, so it may panic, too.
-        let _ = contain(|| self.crowds.leave(&mut state));
-        socket.shared.send_memory.settle(&mut state.counted, 0);
+        let _ = contain(|| {
+            let State { connection, membership, .. } = &mut *state;
+            self.bottlenecks.leave(connection, membership);
+        });
+        socket.shared.send_memory.update(&mut state.counted, 0);
         state.on_closed(panicked());
         drop(state);
         self.remove(handle);

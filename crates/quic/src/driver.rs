@@ -12,45 +12,48 @@ use equic_transport::Timestamp;
 use nix::errno::Errno;
 use tokio::time::Sleep;
 
-use crate::batch::{Batch, Sent};
-use crate::cell::{Cell, State};
+use crate::attempts::AttemptQueue;
+use crate::batch::{Batch, SendLimits, Sent};
+use crate::bottleneck::Turn;
 use crate::contain::contain;
-use crate::crowd::Turn;
-use crate::outlets::{Local, Outlets};
+use crate::driver_handle::ForwardedDatagram;
+use crate::icmp::{IcmpWatch, end_unsendable};
+use crate::incoming::Incoming;
 use crate::renew::Renewal;
 use crate::route::Route;
-use crate::socket::{Inner, Passed, Socket};
+use crate::send_sockets::{LocalSocket, SendSockets};
+use crate::shared::{SharedConnection, State};
+use crate::socket::{Inner, Socket};
 use crate::udp::{Buffers, Message, Udp};
-use crate::unreachable::IcmpErrors;
 
 /// Number of rounds (receive, timers, send) before the task yields to other tasks.
-const ROUNDS: usize = 16;
+const MAX_ROUNDS: usize = 16;
 
 /// Number of bytes to receive before the task yields to other tasks, such as those that read the
 /// data. The unread data then stays in the CPU's cache, and its memory is reused soon.
-const RECEIVED: usize = 256 << 10;
+const RECEIVE_QUANTUM: usize = 256 << 10;
 
 /// Maximum number of times that the buffers are filled with small messages before anything is sent.
-const SMALL_BATCHES: usize = 8;
+const MAX_SMALL_BATCHES: usize = 8;
 
 /// Maximum size in bytes of a small message. An acknowledgement has about 40 bytes.
-const SMALL: usize = 200;
+const SMALL_MESSAGE: usize = 200;
 
 /// Maximum number of messages to send for one connection before the next connection gets its turn.
-const TURNS: usize = 32;
+const MAX_MESSAGES: usize = 32;
 
 /// Number of bytes to send for one connection before the next connection gets its turn, and before
 /// the task receives again. A request that arrives during a bulk download waits while these bytes
 /// are made: about 0.1 ms.
-const SENT: usize = 256 << 10;
+const SEND_QUANTUM: usize = 256 << 10;
 
-/// Replaces [`SENT`] for a connection whose application was recently notified of data, because more
-/// data may arrive soon. A lower value would reduce the latency of that data. But it would slow the
-/// download, because each check for datagrams is a system call.
-const SENT_BESIDE: usize = 128 << 10;
+/// Replaces [`SEND_QUANTUM`] for a connection whose application was recently notified of data,
+/// because more data may arrive soon. A lower value would reduce the latency of that data. But it
+/// would slow the download, because each check for datagrams is a system call.
+const SHORT_SEND_QUANTUM: usize = 128 << 10;
 
 /// Maximum number of connections to send for in one round.
-const CONNECTIONS: usize = 256;
+const MAX_CONNECTIONS: usize = 256;
 
 /// Number of turns that other tasks get between the notification of applications and sending. Their
 /// answers then go into the same packets as the acknowledgements. The first turn is for the task
@@ -59,37 +62,42 @@ const CONNECTIONS: usize = 256;
 const TURNS_TO_ANSWER: u8 = 2;
 
 pub(crate) struct Driver {
-    pub(crate) socket: Arc<Socket>,
+    socket: Arc<Socket>,
     /// All sockets of the endpoint, including this one, or empty if there is only one. One byte of
-    /// a connection ID is the index of its socket (`Shared::ids`).
+    /// a connection ID is the index of its socket (`EndpointShared::ids`).
     siblings: Vec<Arc<Socket>>,
     index: usize,
+    attempts: Arc<AttemptQueue<Incoming>>,
     buffers: Buffers,
-    pub(crate) batch: Batch,
+    batch: Batch,
     /// Connections to handle.
-    work: VecDeque<Arc<Cell>>,
+    work: VecDeque<Arc<SharedConnection>>,
     response: Vec<u8>,
     sleep: Pin<Box<Sleep>>,
     armed: Option<Timestamp>,
     /// Number of turns that other tasks still get before this task sends.
     turns: u8,
-    /// Number of bytes after which the task checks for datagrams: [`SENT`] or [`SENT_BESIDE`],
-    /// depending on the connection that sent last.
-    look: usize,
+    /// Number of bytes after which the task checks for datagrams: [`SEND_QUANTUM`] or
+    /// [`SHORT_SEND_QUANTUM`], depending on the connection that sent last.
+    receive_after: usize,
     /// True if this round calls the system to receive even if the runtime reports no datagrams.
     /// This is set after much was sent.
-    asks: bool,
+    asks_system: bool,
     /// True if an application was notified of data that arrived in this round.
-    told: bool,
+    notified: bool,
     /// Replaces outdated connection IDs. `None` if connection IDs never become outdated.
     renewal: Option<Renewal>,
-    /// Waits for ICMP errors. `None` if none are needed.
-    pub(crate) errors: Option<IcmpErrors>,
+    icmp: IcmpWatch,
 }
 
 impl Driver {
     /// Creates the task. Must be called inside a tokio runtime.
-    pub(crate) fn new(socket: Arc<Socket>, siblings: Vec<Arc<Socket>>, index: usize) -> Driver {
+    pub(crate) fn new(
+        socket: Arc<Socket>,
+        siblings: Vec<Arc<Socket>>,
+        index: usize,
+        attempts: Arc<AttemptQueue<Incoming>>,
+    ) -> Driver {
         let (buffers, renewal) = {
             let inner = socket.lock();
             (inner.udp.buffers(), Renewal::of(&inner))
@@ -98,6 +106,7 @@ impl Driver {
             socket,
             siblings,
             index,
+            attempts,
             buffers,
             batch: Batch::new(),
             work: VecDeque::new(),
@@ -105,11 +114,11 @@ impl Driver {
             sleep: Box::pin(tokio::time::sleep(std::time::Duration::ZERO)),
             armed: None,
             turns: 0,
-            look: SENT,
-            asks: false,
-            told: false,
+            receive_after: SEND_QUANTUM,
+            asks_system: false,
+            notified: false,
             renewal,
-            errors: None,
+            icmp: IcmpWatch::default(),
         }
     }
 
@@ -126,10 +135,10 @@ impl Driver {
         inner: &mut Inner,
     ) -> io::Result<Option<usize>> {
         let mut all = None;
-        for _ in 0..SMALL_BATCHES {
+        for _ in 0..MAX_SMALL_BATCHES {
             let Some((count, bytes)) = self.receive_batch(cx, udp, inner)? else { break };
             all = Some(all.unwrap_or(0) + bytes);
-            if count < self.buffers.count() || bytes > SMALL * count || self.told {
+            if count < self.buffers.count() || bytes > SMALL_MESSAGE * count || self.notified {
                 break;
             }
         }
@@ -144,7 +153,7 @@ impl Driver {
         udp: &Udp,
         inner: &mut Inner,
     ) -> io::Result<Option<(usize, usize)>> {
-        let count = match udp.poll_receive(cx, &mut self.buffers, self.asks) {
+        let count = match udp.poll_receive(cx, &mut self.buffers, self.asks_system) {
             Poll::Ready(Ok(count)) => count,
             Poll::Pending => return Ok(None),
             Poll::Ready(Err(error)) if is_fatal(&error) => return Err(error),
@@ -153,12 +162,17 @@ impl Driver {
         };
         let mut bytes = 0;
         let now = self.socket.now();
-        let route =
-            Route { socket: &self.socket, siblings: &self.siblings, index: self.index, udp, now };
-        for Message { arrival, bytes: all, segment } in self.buffers.messages(count) {
-            bytes += all.len();
-            let datagrams = (all, segment);
-            self.told |= route.take(inner, &arrival, datagrams, &mut self.response, &mut self.work);
+        let route = Route {
+            socket: &self.socket,
+            siblings: &self.siblings,
+            index: self.index,
+            attempts: &self.attempts,
+            udp,
+            now,
+        };
+        for message in self.buffers.messages(count) {
+            bytes += message.bytes.len();
+            self.notified |= route.take(inner, message, &mut self.response, &mut self.work);
         }
         Ok(Some((count, bytes)))
     }
@@ -179,7 +193,7 @@ impl Driver {
     fn receive_others(
         &mut self,
         cx: &mut Context<'_>,
-        others: &[Arc<Local>],
+        others: &[Arc<LocalSocket>],
         inner: &mut Inner,
     ) -> Option<usize> {
         let mut bytes = None;
@@ -196,14 +210,27 @@ impl Driver {
         bytes
     }
 
-    fn take_passed(&mut self, passed: VecDeque<Passed>, udp: &Udp, inner: &mut Inner) {
+    /// Handles datagrams that other sockets of the endpoint have received.
+    fn take_forwarded(
+        &mut self,
+        forwarded: VecDeque<ForwardedDatagram>,
+        udp: &Udp,
+        inner: &mut Inner,
+    ) {
         let now = self.socket.now();
-        let route = Route { socket: &self.socket, siblings: &[], index: self.index, udp, now };
-        for Passed { arrival, mut bytes } in passed {
-            let one = (&mut bytes[..], usize::MAX);
-            // The result is ignored, because few datagrams are passed on: the task does not wait
+        let route = Route {
+            socket: &self.socket,
+            siblings: &[],
+            index: self.index,
+            attempts: &self.attempts,
+            udp,
+            now,
+        };
+        for ForwardedDatagram { arrival, mut bytes } in forwarded {
+            let message = Message { arrival, bytes: &mut bytes, segment: usize::MAX };
+            // The result is ignored, because few datagrams are forwarded: the task does not wait
             // for the application's answer.
-            route.take(inner, &arrival, one, &mut self.response, &mut self.work);
+            route.take(inner, message, &mut self.response, &mut self.work);
         }
     }
 
@@ -214,47 +241,47 @@ impl Driver {
             && at <= now
         {
             inner.timers.pop_first();
-            if let Some(Some(cell)) = inner.cells.get(handle.0) {
+            if let Some(Some(conn)) = inner.connections.get(handle.0) {
                 let was_queued = contain(|| {
-                    let mut state = cell.lock();
+                    let mut state = conn.lock();
                     state.timer = None;
                     state.connection.handle_timeout(now);
                     std::mem::replace(&mut state.queued, true)
                 });
-                // If this panicked, `look_at` ends the connection.
+                // If this panicked, `drive` ends the connection.
                 if was_queued != Some(true) {
-                    self.work.push_back(Arc::clone(cell));
+                    self.work.push_back(Arc::clone(conn));
                 }
             }
         }
     }
 
     /// Sends for the connections in the work list, and then for connections that wait for their
-    /// turn. Returns `false` if the socket is blocked. Each of the two phases ends when [`SENT`]
-    /// bytes were sent. The task then receives the acknowledgements that have arrived, of which ten
-    /// thousand fill a socket's receive buffer.
-    fn work(&mut self, outlets: Outlets<'_>, inner: &mut Inner) -> bool {
-        if self.batch.flush(outlets).is_err() {
+    /// turn. Returns `false` if the socket is blocked. Each of the two phases ends when
+    /// [`SEND_QUANTUM`] bytes were sent. The task then receives the acknowledgements that have
+    /// arrived, of which ten thousand fill a socket's receive buffer.
+    fn work(&mut self, sockets: SendSockets<'_>, inner: &mut Inner) -> bool {
+        if self.batch.flush(sockets).is_err() {
             return false;
         }
         let before = self.batch.sent();
-        for _ in 0..CONNECTIONS.min(self.work.len()) {
-            if self.batch.sent() >= before + SENT {
+        for _ in 0..MAX_CONNECTIONS.min(self.work.len()) {
+            if self.batch.sent() >= before + SEND_QUANTUM {
                 break;
             }
-            let Some(cell) = self.work.pop_front() else { break };
-            if !self.look_at(cell, false, outlets, inner) {
+            let Some(conn) = self.work.pop_front() else { break };
+            if !self.drive(conn, false, sockets, inner) {
                 return false;
             }
         }
         let before = self.batch.sent();
-        for _ in 0..CONNECTIONS {
-            if self.batch.sent() >= before + SENT {
+        for _ in 0..MAX_CONNECTIONS {
+            if self.batch.sent() >= before + SEND_QUANTUM {
                 break;
             }
-            let Some(cell) = inner.crowds.next(self.socket.now()) else { break };
-            cell.lock().member.waits = false;
-            if !self.look_at(cell, true, outlets, inner) {
+            let Some(conn) = inner.bottlenecks.next(self.socket.now()) else { break };
+            conn.lock().membership.waits = false;
+            if !self.drive(conn, true, sockets, inner) {
                 return false;
             }
         }
@@ -262,45 +289,45 @@ impl Driver {
     }
 
     /// Handles one connection, and sends its data. `first` is true if the connection comes from the
-    /// front of its crowd's waiting list. Returns `false` if the socket is blocked.
-    fn look_at(
+    /// front of its group's waiting list. Returns `false` if the socket is blocked.
+    fn drive(
         &mut self,
-        cell: Arc<Cell>,
+        conn: Arc<SharedConnection>,
         first: bool,
-        outlets: Outlets<'_>,
+        sockets: SendSockets<'_>,
         inner: &mut Inner,
     ) -> bool {
         // A panic may have happened earlier, for example in an application's task.
-        let sound = !cell.is_broken();
-        let worked = sound.then(|| contain(|| self.work_on(&cell, first, outlets, inner)));
+        let sound = !conn.is_broken();
+        let worked = sound.then(|| contain(|| self.send_for(&conn, first, sockets, inner)));
         let Some(sent) = worked.flatten() else {
-            inner.break_off(&self.socket, &cell);
+            inner.break_off(&self.socket, &conn);
             // The batch holds only whole datagrams. They are sent before those of the next
             // connection.
-            return self.batch.flush(outlets).is_ok();
+            return self.batch.flush(sockets).is_ok();
         };
         if sent != Sent::All {
-            let queued = std::mem::replace(&mut cell.lock().queued, true);
+            let queued = std::mem::replace(&mut conn.lock().queued, true);
             if sent == Sent::Blocked {
-                self.work.push_front(cell);
+                self.work.push_front(conn);
                 return false;
             }
             if !queued {
-                self.work.push_back(cell);
+                self.work.push_back(conn);
             }
         }
         true
     }
 
-    fn work_on(
+    fn send_for(
         &mut self,
-        cell: &Arc<Cell>,
+        conn: &Arc<SharedConnection>,
         first: bool,
-        outlets: Outlets<'_>,
+        sockets: SendSockets<'_>,
         inner: &mut Inner,
     ) -> Sent {
         let now = self.socket.now();
-        let mut state = cell.lock();
+        let mut state = conn.lock();
         // A connection from the waiting list may still be in the work list, where it stays.
         state.queued &= first;
         let handle = state.handle;
@@ -319,18 +346,21 @@ impl Driver {
                 state.connection.send_token(token);
             }
         }
-        let turn = inner.crowds.begin(&mut state, now, first);
-        self.look = if state.grouping.has_heard() { SENT_BESIDE } else { SENT };
+        let State { connection, membership, grouping, .. } = &mut *state;
+        let turn = inner.bottlenecks.begin(connection, membership, now, first);
+        self.receive_after =
+            if grouping.was_recently_notified() { SHORT_SEND_QUANTUM } else { SEND_QUANTUM };
         let limits = match turn {
-            Turn::Alone => (TURNS, self.look),
-            Turn::Now(bytes) => (TURNS, bytes.min(SENT)),
-            Turn::Later => (1, SENT),
+            Turn::Alone => SendLimits { messages: MAX_MESSAGES, bytes: self.receive_after },
+            Turn::Now(bytes) => {
+                SendLimits { messages: MAX_MESSAGES, bytes: bytes.min(SEND_QUANTUM) }
+            }
+            Turn::Later => SendLimits { messages: 1, bytes: SEND_QUANTUM },
         };
-        let State { connection, grouping, .. } = &mut *state;
-        let mut sent = self.batch.send(connection, grouping, now, outlets, limits);
+        let mut sent = self.batch.send(connection, grouping, now, sockets, limits);
         if turn != Turn::Alone {
             let more = turn != Turn::Later && sent == Sent::Some;
-            inner.crowds.end(cell, &mut state, now, (turn, more));
+            inner.bottlenecks.end(conn, connection, membership, now, turn, more);
             if more {
                 sent = Sent::All;
             }
@@ -348,15 +378,10 @@ impl Driver {
             state.timer = timer;
         }
         if !state.connection.is_drained() {
-            state.settle(&self.socket.shared.send_memory);
+            state.count_buffered(&self.socket.shared.send_memory);
             return sent;
         }
-        state.removed = true;
-        inner.crowds.leave(&mut state);
-        self.socket.shared.send_memory.settle(&mut state.counted, 0);
-        if let Some(timer) = state.timer.take() {
-            inner.timers.remove(&(timer, handle));
-        }
+        inner.retire(&mut state, &self.socket.shared.send_memory);
         drop(state);
         inner.remove(handle);
         self.socket.shared.gone.notify_waiters();
@@ -370,7 +395,7 @@ impl Driver {
             return false;
         };
         if self.armed != Some(next) {
-            let Some(instant) = self.socket.instant(next) else { return false };
+            let Some(instant) = self.socket.driver.instant(next) else { return false };
             self.sleep.as_mut().reset(instant.into());
             self.armed = Some(next);
         }
@@ -404,19 +429,19 @@ impl Future for Driver {
         let socket = Arc::clone(&this.socket);
         let mut inner = socket.lock();
         let mut bytes = 0;
-        for _ in 0..ROUNDS {
-            if bytes >= RECEIVED {
+        for _ in 0..MAX_ROUNDS {
+            if bytes >= RECEIVE_QUANTUM {
                 break;
             }
             let (udp, others) = (Arc::clone(&inner.udp), Arc::clone(&inner.others));
-            let outlets = Outlets { first: &udp, others: &others };
+            let sockets = SendSockets { first: &udp, others: &others };
             // After other tasks had their turns, the connections are handled before more is
             // received.
             let has_waited = std::mem::take(&mut this.turns) > 0;
             let received = if has_waited {
                 true
             } else {
-                this.asks = this.batch.has_sent(this.look);
+                this.asks_system = this.batch.has_sent(this.receive_after);
                 let received = match this.receive(cx, &udp, &mut inner) {
                     Ok(received) => [
                         received,
@@ -426,28 +451,29 @@ impl Future for Driver {
                     Err(error) => return Poll::Ready(Some(error)),
                 };
                 bytes += received.iter().flatten().sum::<usize>();
-                if std::mem::take(&mut this.told) {
+                if std::mem::take(&mut this.notified) {
                     this.turns = TURNS_TO_ANSWER;
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
                 received.iter().any(Option::is_some)
             };
-            let heeded = !inner.unanswered.is_empty() && this.heed_errors(cx, &udp, &mut inner);
-            let passed = socket.take_touched(&mut this.work, cx.waker());
-            let any_passed = !passed.is_empty();
-            this.take_passed(passed, &udp, &mut inner);
+            let any_icmp =
+                !inner.unanswered.is_empty() && this.icmp.poll(cx, &socket, &udp, &mut inner);
+            let forwarded = socket.driver.take_work(&mut this.work, cx.waker());
+            let any_forwarded = !forwarded.is_empty();
+            this.take_forwarded(forwarded, &udp, &mut inner);
             this.time(&mut inner);
             if let Some(renewal) = &mut this.renewal {
-                renewal.look(cx, &inner, &mut this.work);
+                renewal.poll(cx, &inner, &mut this.work);
             }
-            let blocked = !this.work(outlets, &mut inner);
-            this.end_unsendable(&mut inner);
+            let blocked = !this.work(sockets, &mut inner);
+            end_unsendable(this.batch.failed(), &socket, &mut inner);
             if inner.released && inner.open == 0 {
                 return Poll::Ready(None);
             }
             if blocked {
-                match this.batch.outlet(outlets).poll_send_ready(cx) {
+                match this.batch.next_socket(sockets).poll_send_ready(cx) {
                     Poll::Ready(Ok(())) => continue,
                     Poll::Ready(Err(error)) => return Poll::Ready(Some(error)),
                     // The task continues to receive, so that the receive buffer does not fill up.
@@ -455,10 +481,10 @@ impl Future for Driver {
                     Poll::Pending => {}
                 }
             } else if received
-                || heeded
-                || any_passed
+                || any_icmp
+                || any_forwarded
                 || !this.work.is_empty()
-                || inner.crowds.may_go()
+                || inner.bottlenecks.may_go()
             {
                 continue;
             }
@@ -479,5 +505,7 @@ impl Drop for Driver {
     fn drop(&mut self) {
         self.work.clear();
         self.socket.die();
+        // A socket without a task receives no more attempts.
+        self.attempts.close(Incoming::refuse);
     }
 }

@@ -1,11 +1,9 @@
 //! Endpoints: sockets and their tasks.
 
-use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use equic_transport::StartError;
@@ -13,18 +11,20 @@ use equic_transport::token::TokenKey;
 use equic_wire::VarInt;
 use rustls::pki_types::ServerName;
 
+use crate::attempts::AttemptQueue;
 use crate::clock::system_clock;
-use crate::connection::Connecting;
+use crate::config::{ClientConfig, EndpointConfig, ServerConfig};
 use crate::driver::Driver;
+use crate::endpoint_shared::EndpointShared;
 use crate::error::ConnectError;
-use crate::incoming::{Incoming, NoAttempt};
+use crate::handshake::Connecting;
+use crate::incoming::Incoming;
 #[cfg(feature = "qlog")]
 use crate::log::Logs;
-use crate::socket::{IncomingQueue, Shared, Socket};
+use crate::socket::Socket;
 use crate::socket_ids::RandomSocketIds;
-use crate::tokens::{Home, Tokens};
+use crate::tokens::{ServerTokens, Tokens};
 use crate::udp::{Offloads, Udp};
-use crate::{ClientConfig, EndpointConfig, ServerConfig};
 
 /// Maximum number of sockets of an endpoint. A connection ID names its socket in one byte.
 const MAX_SOCKETS: usize = 256;
@@ -48,7 +48,8 @@ pub struct Endpoint {
 
 struct Owner {
     sockets: Vec<Arc<Socket>>,
-    shared: Arc<Shared>,
+    shared: Arc<EndpointShared>,
+    attempts: Arc<AttemptQueue<Incoming>>,
     offloads: Offloads,
     /// True if the endpoint is a server now, or was one before.
     server: AtomicBool,
@@ -56,28 +57,14 @@ struct Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.shared.close();
+        self.attempts.close(Incoming::refuse);
         for socket in &self.sockets {
             let mut inner = socket.lock();
             inner.serving = false;
             inner.released = true;
             drop(inner);
-            socket.wake();
+            socket.driver.wake();
         }
-    }
-}
-
-impl Shared {
-    /// Ends [`Endpoint::accept`], and refuses the connection attempts that wait for it.
-    pub(crate) fn close(&self) {
-        let mut queue = self.queue();
-        queue.closed = true;
-        let list = std::mem::take(&mut queue.list);
-        drop(queue);
-        // The queue is unlocked first, because `refuse` locks the socket of each attempt.
-        list.into_iter().for_each(Incoming::refuse);
-        self.arrived.notify_waiters();
-        self.arrived.notify_one();
     }
 }
 
@@ -109,6 +96,18 @@ impl Endpoint {
     /// Returns the system's error and the address ([`BindError`](crate::BindError)) if the socket
     /// cannot be made, a [`ConfigError`](crate::ConfigError) if there is no crypto provider, and
     /// the errors of [`Endpoint::new`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::Endpoint;
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let endpoint = Endpoint::client("[::]:0".parse()?)?;
+    /// println!("sends from {}", endpoint.local_addr()?);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn client(address: SocketAddr) -> io::Result<Endpoint> {
         let config = EndpointConfig::with_default_provider()?;
         Endpoint::new(config, None, Endpoint::bind(address, 1, None)?)
@@ -120,6 +119,22 @@ impl Endpoint {
     ///
     /// # Errors
     /// Returns the errors of [`Endpoint::client`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::rustls::pki_types::pem::PemObject;
+    /// use equic_quic::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    /// use equic_quic::{Endpoint, ServerConfig};
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let chain = CertificateDer::pem_file_iter("chain.pem")?.collect::<Result<_, _>>()?;
+    /// let key = PrivateKeyDer::from_pem_file("key.pem")?;
+    /// let config = ServerConfig::with_single_cert(chain, key)?.with_alpn(&[b"echo"]);
+    /// let endpoint = Endpoint::server(config, "[::]:4433".parse()?)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn server(config: ServerConfig, address: SocketAddr) -> io::Result<Endpoint> {
         let endpoint = EndpointConfig::new(config.tls.crypto_provider())?;
         Endpoint::new(endpoint, Some(config), Endpoint::bind(address, 1, None)?)
@@ -162,9 +177,8 @@ impl Endpoint {
         let several = sockets.len() > 1;
         let random = || Arc::new(RandomSocketIds::new(config.hide_sockets)) as Arc<_>;
         let ids = config.ids.or_else(|| several.then(random));
-        let shared = Arc::new(Shared {
-            incoming: std::sync::Mutex::new(IncomingQueue::default()),
-            arrived: tokio::sync::Notify::new(),
+        let attempts = Arc::new(AttemptQueue::default());
+        let shared = Arc::new(EndpointShared {
             gone: tokio::sync::Notify::new(),
             broken: AtomicU64::new(0),
             #[cfg(feature = "qlog")]
@@ -205,17 +219,17 @@ impl Endpoint {
         }
         for (index, socket) in made.iter().enumerate() {
             let siblings = if several { made.clone() } else { Vec::new() };
-            let driver = Driver::new(Arc::clone(socket), siblings, index);
-            let shared = Arc::clone(&shared);
+            let attempts = Arc::clone(&attempts);
+            let driver = Driver::new(Arc::clone(socket), siblings, index, Arc::clone(&attempts));
             tokio::spawn(async move {
                 if let Some(error) = driver.await {
                     tracing::error!(%error, "the UDP socket failed");
-                    shared.close();
+                    attempts.close(Incoming::refuse);
                 }
             });
         }
         let server = AtomicBool::new(server.is_some());
-        let owner = Arc::new(Owner { sockets: made, shared, offloads, server });
+        let owner = Arc::new(Owner { sockets: made, shared, attempts, offloads, server });
         Ok(Endpoint { owner, client: None })
     }
 
@@ -264,6 +278,19 @@ impl Endpoint {
     /// # Errors
     /// Returns [`ConnectError::NoClientConfig`] if there is no configuration, and the errors of
     /// [`Endpoint::connect_with`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::{ClientConfig, Endpoint};
+    ///
+    /// # async fn example(mut endpoint: Endpoint) -> Result<(), Box<dyn std::error::Error>> {
+    /// let config = ClientConfig::with_platform_roots()?.with_alpn(&[b"echo"]);
+    /// endpoint.set_default_client_config(config);
+    /// let connection = endpoint.connect("192.0.2.1:4433".parse()?, "example.org")?.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn connect(&self, remote: SocketAddr, name: &str) -> Result<Connecting, ConnectError> {
         let config = self.client.as_ref().ok_or(ConnectError::NoClientConfig)?;
         self.connect_with(config, remote, name)
@@ -274,6 +301,19 @@ impl Endpoint {
     /// # Errors
     /// Returns a [`ConnectError`] if an argument is invalid or the endpoint is closed. Errors of
     /// the network and of the handshake are returned by the [`Connecting`] future.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::{ClientConfig, Endpoint};
+    ///
+    /// # async fn example(endpoint: Endpoint) -> Result<(), Box<dyn std::error::Error>> {
+    /// let config = ClientConfig::with_platform_roots()?.with_alpn(&[b"echo"]);
+    /// let remote = "192.0.2.1:4433".parse()?;
+    /// let connection = endpoint.connect_with(&config, remote, "example.org")?.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn connect_with(
         &self,
         config: &ClientConfig,
@@ -297,18 +337,18 @@ impl Endpoint {
         let (handle, mut connection) =
             inner.endpoint.connect(now, &config.core(), name.clone(), remote)?;
         self.owner.shared.begin(&mut connection, config.prepare.as_ref(), now).release();
-        let home = Home::new(Arc::clone(&socket.shared.tokens), name, remote);
-        if let Some(token) = home.take(connection.version()) {
+        let tokens = ServerTokens::new(Arc::clone(&socket.shared.tokens), name, remote);
+        if let Some(token) = tokens.take(connection.version()) {
             // This cannot fail: stored tokens are short enough, and no packet was sent yet.
             connection.set_token(token);
         }
         if self.owner.shared.heeds_unreachable {
             inner.heed_errors(handle);
         }
-        let cell = socket.add(&mut inner, handle, connection);
-        cell.lock().home = socket.shared.keeps_tokens.then(|| Box::new(home));
+        let conn = socket.add(&mut inner, handle, connection);
+        conn.lock().server_tokens = socket.shared.keeps_tokens.then(|| Box::new(tokens));
         drop(inner);
-        Ok(Connecting::new(cell))
+        Ok(Connecting::new(conn))
     }
 
     /// Waits for the next connection attempt of a client. Returns `None` if the endpoint is closed,
@@ -317,36 +357,29 @@ impl Endpoint {
     ///
     /// If several attempts wait, this function yields to other tasks between two of them. The
     /// answer to the first attempt is then sent before the second attempt is returned.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::Endpoint;
+    ///
+    /// # async fn example(endpoint: Endpoint) -> Result<(), Box<dyn std::error::Error>> {
+    /// while let Some(incoming) = endpoint.accept().await {
+    ///     tokio::spawn(async move {
+    ///         match incoming.await {
+    ///             Ok(connection) => println!("connected: {}", connection.remote_address()),
+    ///             Err(error) => println!("failed: {error}"),
+    ///         }
+    ///     });
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn accept(&self) -> Option<Incoming> {
-        let shared = &self.owner.shared;
         if !self.owner.server.load(Ordering::Relaxed) {
             return None;
         }
-        loop {
-            let arrived = shared.arrived.notified();
-            let next = shared.queue().take();
-            match next {
-                Ok((incoming, more)) => {
-                    if more {
-                        // Two attempts that arrived together may have woken only one task.
-                        shared.arrived.notify_one();
-                    }
-                    return Some(incoming);
-                }
-                Err(NoAttempt::Closed) => {
-                    // Wakes the next task that waits, so that it ends, too.
-                    shared.arrived.notify_one();
-                    return None;
-                }
-                Err(NoAttempt::AfterOthers) => {
-                    // Wakes another task that waits, in case this future is dropped before it
-                    // continues.
-                    shared.arrived.notify_one();
-                    turn_of_others().await;
-                }
-                Err(NoAttempt::NoneWaits) => arrived.await,
-            }
-        }
+        self.owner.attempts.next().await
     }
 
     /// Stops accepting clients. [`Endpoint::accept`] returns `None`. While the endpoint is open, it
@@ -356,19 +389,31 @@ impl Endpoint {
         for socket in &self.owner.sockets {
             socket.lock().serving = false;
         }
-        self.owner.shared.close();
+        self.owner.attempts.close(Incoming::refuse);
     }
 
     /// Closes all connections with this error code and reason, and refuses new clients. From now
     /// on, [`Endpoint::connect`] fails.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::{Endpoint, VarInt};
+    ///
+    /// # async fn example(endpoint: Endpoint) -> Result<(), Box<dyn std::error::Error>> {
+    /// endpoint.close(VarInt::from_u32(0), "the server exits");
+    /// endpoint.wait_idle().await;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn close(&self, code: VarInt, reason: &str) {
         for socket in &self.owner.sockets {
             socket.lock().closed = true;
         }
         self.stop_accepting();
         for socket in &self.owner.sockets {
-            let cells: Vec<_> = socket.lock().cells.iter().flatten().cloned().collect();
-            cells.iter().for_each(|cell| cell.close(code, reason));
+            let open: Vec<_> = socket.lock().connections.iter().flatten().cloned().collect();
+            open.iter().for_each(|conn| conn.close(code, reason));
         }
     }
 
@@ -408,8 +453,11 @@ impl Endpoint {
     /// Replaces the first socket. Its connections migrate to the new socket (RFC 9000 s.9). The old
     /// socket still receives for three seconds.
     ///
+    /// Must be called inside a tokio runtime.
+    ///
     /// # Errors
-    /// Returns the system's error if the new socket cannot be used. Nothing changes in that case.
+    /// Returns the system's error if the new socket cannot be used, and `Unsupported` outside a
+    /// tokio runtime. Nothing changes in these cases.
     pub fn rebind(&self, socket: UdpSocket) -> io::Result<()> {
         let udp = Udp::new(socket, self.owner.offloads, self.owner.server.load(Ordering::Relaxed))?;
         let socket = self.first();
@@ -425,21 +473,21 @@ impl Endpoint {
         inner.before = Some((before, socket.now() + KEPT));
         // ICMP errors about packets from the old address are no longer of interest.
         inner.unanswered.clear();
-        let cells: Vec<_> = inner.cells.iter().flatten().cloned().collect();
+        let open: Vec<_> = inner.connections.iter().flatten().cloned().collect();
         drop(inner);
         // The socket's task waits for the old socket. Without this wake-up, an idle task would not
         // use the new one.
-        socket.wake();
+        socket.driver.wake();
         let now = socket.now();
-        for cell in cells {
-            let mut state = cell.lock();
+        for conn in open {
+            let mut state = conn.lock();
             if state.connection.migrate(now, local).is_err() {
                 // The peer has provided no unused connection ID. A packet makes the peer notice the
                 // new address, as after a NAT rebinding.
                 state.connection.ping();
             }
             state.take_events();
-            cell.touch(&mut state);
+            conn.wake_driver(&mut state);
         }
         Ok(())
     }
@@ -455,19 +503,6 @@ fn reachable(local: SocketAddr, remote: SocketAddr) -> Option<SocketAddr> {
         (SocketAddr::V4(_), SocketAddr::V6(_)) => None,
         _ => Some(remote),
     }
-}
-
-/// Yields once to the tasks that are ready, without polling the runtime's I/O driver.
-async fn turn_of_others() {
-    let mut has_waited = false;
-    let turn = poll_fn(|cx| {
-        if std::mem::replace(&mut has_waited, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    });
-    turn.await;
 }
 
 #[cfg(test)]

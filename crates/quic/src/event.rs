@@ -9,13 +9,16 @@
 //! A sink is called while the connection is locked. It must not block. It must not use or own the
 //! [`Connection`], its endpoint, or another connection of that endpoint. Events borrow from the
 //! connection. To keep their contents, copy them or send them to a channel.
+//!
+//! [`Connection`]: crate::Connection
+//! [`Connection::subscribe`]: crate::Connection::subscribe
 
 pub use equic_transport::qlog::{
     Event, EventKind, Form, Header, Initiator, JsonSeq, KeyChange, KeyLevel, Lost, Metrics, Packet,
     QlogSink as EventSink, Retransmitted, StreamPart, Timer, TimerChange, Trace, Unprotected,
 };
 
-use crate::{Connection, NewConnection};
+use crate::new_connection::NewConnection;
 
 /// Provides sinks for the events of new connections. A closure can be a subscriber:
 ///
@@ -49,12 +52,5 @@ where
 {
     fn subscribe(&self, connection: &NewConnection<'_>) -> Option<Box<dyn EventSink>> {
         self(connection)
-    }
-}
-
-impl Connection {
-    /// Adds a sink for the events from now on. Existing sinks and logs continue to receive them.
-    pub fn subscribe(&self, sink: impl EventSink + 'static) {
-        self.cell().lock().connection.add_qlog(Box::new(sink));
     }
 }

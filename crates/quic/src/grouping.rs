@@ -70,13 +70,13 @@ impl Grouping {
 
     /// Notes that an application was notified of data from the peer. The answers to it must not
     /// wait for a group.
-    pub(crate) fn heard(&mut self) {
+    pub(crate) fn on_application_notified(&mut self) {
         self.single = SINGLE;
     }
 
     /// Returns `true` if an application was notified of data from the peer and less than a megabyte
     /// was sent since then. The next data from the peer must not wait for long either.
-    pub(crate) fn has_heard(&self) -> bool {
+    pub(crate) fn was_recently_notified(&self) -> bool {
         self.single > 0
     }
 
@@ -155,10 +155,10 @@ mod tests {
     }
 
     #[test]
-    fn grouping_pauses_after_the_peer_was_heard() {
+    fn grouping_pauses_after_the_application_was_notified() {
         let mut grouping = Grouping::default();
         assert_eq!(round(&mut grouping, [130; 8]), 4);
-        grouping.heard();
+        grouping.on_application_notified();
         assert!((0..SINGLE).all(|_| grouping.messages() == 1));
         assert_eq!(grouping.messages(), 4);
     }

@@ -3,20 +3,20 @@
 use equic_transport::{ExportError, HandshakeData};
 use rustls::pki_types::CertificateDer;
 
-use crate::Connection;
+use crate::connection::Connection;
 
 impl Connection {
     /// Returns the peer's certificate chain, with the peer's own certificate first. Returns `None`
     /// if the peer has sent no certificate or the handshake is not complete. A server requests a
     /// certificate only if its TLS configuration has a client verifier.
     pub fn peer_identity(&self) -> Option<Vec<CertificateDer<'static>>> {
-        self.cell().lock().connection.peer_identity().map(<[_]>::to_vec)
+        self.shared().lock().connection.peer_identity().map(<[_]>::to_vec)
     }
 
     /// Returns the application protocol and the server name that the handshake has negotiated so
     /// far.
     pub fn handshake_data(&self) -> HandshakeData {
-        self.cell().lock().connection.handshake_data()
+        self.shared().lock().connection.handshake_data()
     }
 
     /// Fills `output` with keying material that only the two ends of this connection can derive
@@ -32,6 +32,6 @@ impl Connection {
         label: &[u8],
         context: &[u8],
     ) -> Result<(), ExportError> {
-        self.cell().lock().connection.export_keying_material(output, label, context)
+        self.shared().lock().connection.export_keying_material(output, label, context)
     }
 }

@@ -3,16 +3,17 @@
 use std::future::{Future, IntoFuture};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use equic_transport::{AcceptError, DatagramMeta, StartError};
 
-use crate::ServerConfig;
-use crate::connection::{Connecting, Connection};
+use crate::config::ServerConfig;
+use crate::connection::Connection;
+use crate::endpoint_shared::Begun;
 use crate::error::ConnectionError;
-use crate::hooks::Begun;
-use crate::socket::{IncomingQueue, Inner, Shared, Socket};
+use crate::handshake::Connecting;
+use crate::socket::{Inner, Socket};
 use crate::udp::Udp;
 
 /// A client's connection attempt. The endpoint has no connection for it yet. Dropping this value
@@ -107,10 +108,10 @@ impl Incoming {
             None => inner.endpoint.accept_with(now, incoming, prepare)?,
         };
         begun.release();
-        let cell = self.socket.add(&mut inner, handle, connection);
-        cell.lock().token_due = shared.gives_tokens;
+        let conn = self.socket.add(&mut inner, handle, connection);
+        conn.lock().token_due = shared.gives_tokens;
         drop(inner);
-        Ok(Connecting::new(cell))
+        Ok(Connecting::new(conn))
     }
 
     /// Sends a Retry packet, to validate the client's address (RFC 9000 s.8.1.2). The client's
@@ -183,51 +184,5 @@ impl Drop for Incoming {
         if let Some(incoming) = self.inner.take() {
             self.socket.lock().endpoint.ignore(incoming);
         }
-    }
-}
-
-/// The reason why the application gets no attempt now.
-pub(crate) enum NoAttempt {
-    /// An attempt waits, but other tasks run first. The socket's task then sends the server's first
-    /// flight of the previous attempt before the next handshake starts. This first flight is most
-    /// of the work of a handshake.
-    AfterOthers,
-    /// No attempt waits.
-    NoneWaits,
-    /// The endpoint accepts no more attempts.
-    Closed,
-}
-
-impl IncomingQueue {
-    /// Returns the next attempt, and `true` if more attempts wait.
-    pub(crate) fn take(&mut self) -> Result<(Incoming, bool), NoAttempt> {
-        if std::mem::take(&mut self.given) && !self.list.is_empty() {
-            return Err(NoAttempt::AfterOthers);
-        }
-        match self.list.pop_front() {
-            Some(incoming) => {
-                self.given = true;
-                Ok((incoming, !self.list.is_empty()))
-            }
-            None if self.closed => Err(NoAttempt::Closed),
-            None => Err(NoAttempt::NoneWaits),
-        }
-    }
-}
-
-impl Shared {
-    pub(crate) fn queue(&self) -> MutexGuard<'_, IncomingQueue> {
-        self.incoming.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Adds an attempt to the queue of [`Endpoint::accept`](crate::Endpoint::accept). Returns the
-    /// attempt if the queue is closed.
-    pub(crate) fn offer(&self, incoming: Incoming) -> Option<Incoming> {
-        let mut queue = self.queue();
-        if queue.closed {
-            return Some(incoming);
-        }
-        queue.list.push_back(incoming);
-        None
     }
 }

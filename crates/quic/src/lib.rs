@@ -17,6 +17,31 @@
 //! # }
 //! ```
 //!
+//! A server for this client:
+//!
+//! ```no_run
+//! # use equic_quic::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+//! # async fn server(
+//! #     chain: Vec<CertificateDer<'static>>,
+//! #     key: PrivateKeyDer<'static>,
+//! # ) -> Result<(), Box<dyn std::error::Error>> {
+//! use equic_quic::{Endpoint, ServerConfig};
+//!
+//! let config = ServerConfig::with_single_cert(chain, key)?.with_alpn(&[b"echo"]);
+//! let endpoint = Endpoint::server(config, "[::]:4433".parse()?)?;
+//! while let Some(incoming) = endpoint.accept().await {
+//!     tokio::spawn(async move {
+//!         let connection = incoming.await?;
+//!         while let Ok((mut send, mut receive)) = connection.accept_bi().await {
+//!             send.write_all(&receive.read_to_end(1 << 20).await?).await?;
+//!         }
+//!         Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//!     });
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! An [`Endpoint`] is one UDP socket, or several that share a port. Each socket has a task that
 //! receives, runs timers and sends for all connections of that socket. [`Endpoint::connect`] and
 //! [`Endpoint::accept`] give a [`Connection`]. [`Connection::open_bi`] and similar functions give a
@@ -49,71 +74,86 @@
 //! * `boringssl`: BoringSSL protects AES-GCM packets on x86-64, which takes less time;
 //! * `qlog`: logs and events;
 //! * `platform-roots`: the system's root certificates.
-//!
-//! Files:
-//!
-//! * `config.rs`: configurations; `endpoint.rs`, `incoming.rs`, `connection.rs`, `identity.rs`,
-//!   `send.rs`, `receive.rs`: the types that an application uses; `error.rs`: errors;
-//! * `aws_lc/`: packet keys that take less time than rustls's;
-//! * `hooks.rs`, `event.rs`: operations and events;
-//! * `early.rs`: 0-RTT; `tokens.rs`: tokens of servers, which a client stores;
-//! * `crowd.rs`: connections to one address, which take turns;
-//! * `cell.rs`: a connection, shared by the task and the application; `socket.rs`: a socket, shared
-//!   in the same way;
-//! * `driver.rs`: the task; `route.rs`: finds the connection of a datagram;
-//! * `local.rs`, `outlets.rs`: several local addresses; `paths.rs`: several paths; `memory.rs`: the
-//!   limit on waiting data;
-//! * `batch.rs`: combines datagrams into GSO batches; `grouping.rs`: the number of batches to send
-//!   at once;
-//! * `udp.rs`: the system's socket; `unreachable.rs`: ICMP errors, and which of them to trust;
-//! * `renew.rs`: fresh connection IDs when keys are rotated; `contain.rs`: limits a panic to one
-//!   connection;
-//! * `log/`: qlog files and packet traces; `bind.rs`: sockets; `printable.rs`: a peer's text.
-//!
-//! Lock order: socket, connection, wake list. No lock is held across an await.
 
 #![forbid(unsafe_code)]
 
+// Files, from the top layer to the bottom. A file uses files of its own layer and of lower layers:
+//
+// * applications create an endpoint: `endpoint.rs`; `local.rs`: its further local addresses;
+// * a socket's task: `driver.rs`; `route.rs`: finds the connection of a datagram; `renew.rs`: fresh
+//   connection IDs when keys are rotated; `icmp.rs`: ends unreachable connections; `contain.rs`:
+//   limits a panic to one connection;
+// * a client's connection attempt: `incoming.rs`;
+// * what an application does with a connection: `handshake.rs`, `streams.rs`, `hooks.rs`,
+//   `identity.rs`, `paths.rs`, then `connection.rs`, `send.rs`, `receive.rs`;
+// * state that a task and applications share: `socket.rs`: a socket; `shared.rs`: a connection;
+//   `endpoint_shared.rs`: what all sockets of an endpoint share;
+// * what this state consists of: `bottleneck.rs`: connections to one address, which take turns;
+//   `driver_handle.rs`: the task's list of work; `attempts.rs`: the queue of connection attempts;
+//   `wakers.rs`: tasks that wait for events; `tokens.rs`: tokens of servers, which a client
+//   stores; `memory.rs`: the limit on waiting data; `notices.rs`: the limit on log lines;
+//   `grouping.rs`: the number of GSO batches to send at once;
+// * configurations: `config.rs`, `socket_ids.rs`, `verified.rs`, `clock.rs`; `log/`: qlog files and
+//   packet traces; `event.rs`: events; `new_connection.rs`: a connection before its first packet;
+// * the system's sockets: `batch.rs`: combines datagrams into GSO batches; `send_sockets.rs`:
+//   several local addresses; `udp.rs`, `sendmsg.rs`, `bind.rs`, `steer.rs`; `unreachable.rs`: ICMP
+//   errors, and which of them to trust;
+// * `error.rs`: errors; `early.rs`: the outcome of 0-RTT; `printable.rs`: a peer's text; `aws_lc/`:
+//   packet keys that take less time than rustls's.
+//
+// `tests/quic/layers.rs` fails if too many files import each other in a cycle.
+//
+// Lock order: socket, connection, then the task's list of work (`driver_handle.rs`) or the queue of
+// connection attempts (`attempts.rs`). No lock is held across an await.
+
+mod attempts;
 #[cfg(feature = "aws-lc-rs")]
 mod aws_lc;
 mod batch;
 mod bind;
-mod cell;
+mod bottleneck;
 mod clock;
 mod config;
 mod connection;
 mod contain;
-mod crowd;
 mod driver;
+mod driver_handle;
 mod early;
 mod endpoint;
+mod endpoint_shared;
 mod error;
 #[cfg(feature = "qlog")]
 pub mod event;
 mod grouping;
+mod handshake;
 mod hooks;
+mod icmp;
 mod identity;
 mod incoming;
 mod local;
 #[cfg(feature = "qlog")]
 mod log;
 mod memory;
+mod new_connection;
 mod notices;
-mod outlets;
 mod paths;
 mod printable;
 mod receive;
 mod renew;
 mod route;
 mod send;
+mod send_sockets;
 mod sendmsg;
+mod shared;
 mod socket;
 mod socket_ids;
 mod steer;
+mod streams;
 mod tokens;
 mod udp;
 mod unreachable;
 mod verified;
+mod wakers;
 
 #[cfg(feature = "aws-lc-rs")]
 pub use aws_lc::{AWS_LC_PROVIDER_LIBRARIES, aws_lc_provider};
@@ -122,15 +162,16 @@ pub use config::{
     ClientConfig, ConfigError, EndpointConfig, ServerConfig, SocketIdGenerator, default_provider,
     prefer_post_quantum,
 };
-pub use connection::{Connecting, Connection};
+pub use connection::Connection;
 pub use early::EarlyData;
 pub use endpoint::Endpoint;
 pub use error::{BindError, ConnectError, ConnectionError, ReadError, ReadToEndError, WriteError};
-pub use hooks::NewConnection;
+pub use handshake::Connecting;
 pub use incoming::{Incoming, IncomingFuture};
 #[cfg(feature = "qlog")]
 pub use log::{PacketTrace, QlogFolder};
 pub use memory::SendMemory;
+pub use new_connection::NewConnection;
 pub use paths::PathError;
 pub use printable::{is_printable, printable};
 pub use receive::RecvStream;

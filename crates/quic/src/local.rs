@@ -7,8 +7,8 @@ use equic_transport::MigrateError;
 
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
-use crate::outlets::Local;
 use crate::paths::as_written;
+use crate::send_sockets::LocalSocket;
 use crate::udp::Udp;
 
 impl Endpoint {
@@ -23,15 +23,15 @@ impl Endpoint {
     /// # Errors
     /// Returns the system's error if the socket cannot be made, for example because this machine
     /// does not have the address. Returns `InvalidInput` for an IPv6 address if the first socket is
-    /// bound to an IPv4 address.
+    /// bound to an IPv4 address. Returns `Unsupported` outside a tokio runtime.
     pub fn add_local_address(&self, address: IpAddr) -> io::Result<SocketAddr> {
         let first = self.local_addr()?;
         let (socket, address) = crate::bind::bind_beside(first, address)?;
         let udp = Udp::new(socket, self.offloads(), false)?;
         let bound = udp.local_addr();
-        self.first().lock().add_local(Local { address, udp });
+        self.first().lock().add_local(LocalSocket { address, udp });
         // The socket's task must add the new socket to those that it waits for.
-        self.first().wake();
+        self.first().driver.wake();
         Ok(SocketAddr::new(bound.ip().to_canonical(), bound.port()))
     }
 
@@ -42,7 +42,7 @@ impl Endpoint {
         let Ok(first) = self.local_addr() else { return false };
         let Some(address) = crate::bind::as_beside(first, address) else { return false };
         let removed = self.first().lock().remove_local(address);
-        self.first().wake();
+        self.first().driver.wake();
         removed
     }
 }
@@ -55,12 +55,12 @@ impl Connection {
     /// # Errors
     /// Returns a [`MigrateError`] if the connection cannot migrate. Nothing changes in that case.
     pub fn migrate(&self, address: IpAddr) -> Result<(), MigrateError> {
-        let now = self.cell().socket.now();
-        let mut state = self.cell().lock();
+        let now = self.shared().driver.now();
+        let mut state = self.shared().lock();
         let address = as_written(address, state.connection.remote_address().is_ipv6());
         state.connection.migrate(now, Some(address))?;
         state.take_events();
-        self.cell().touch(&mut state);
+        self.shared().wake_driver(&mut state);
         Ok(())
     }
 }

@@ -42,7 +42,7 @@ impl SendMemory {
 
     /// Updates the number of bytes that wait in one connection from `before` to `now`, and sets
     /// `before` to `now`.
-    pub(crate) fn settle(&self, before: &mut u64, now: u64) {
+    pub(crate) fn update(&self, before: &mut u64, now: u64) {
         if now >= *before {
             self.0.used.fetch_add(now - *before, Ordering::Relaxed);
         } else {
@@ -72,12 +72,12 @@ mod tests {
         let mut held = Vec::new();
         for _ in 0..30 {
             let mut one = 0;
-            memory.settle(&mut one, memory.share());
+            memory.update(&mut one, memory.share());
             held.push(one);
         }
         assert!(memory.used() < 64 << 20 && memory.share() >= FLOOR);
         for mut one in held {
-            memory.settle(&mut one, 0);
+            memory.update(&mut one, 0);
         }
         assert_eq!(memory.used(), 0);
     }

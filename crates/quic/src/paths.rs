@@ -7,9 +7,9 @@ use std::task::{Context, Poll};
 use equic_transport::{ClosePathError, OpenPathError, PathInfo, PathStatus};
 use equic_wire::{PathId, TransportErrorCode};
 
-use crate::cell::Wait;
 use crate::connection::Connection;
 use crate::error::ConnectionError;
+use crate::wakers::Wait;
 
 /// The reason why a path could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,9 +47,9 @@ impl Connection {
         local: IpAddr,
         begun: &mut Option<PathId>,
     ) -> Poll<Result<PathId, PathError>> {
-        let cell = self.cell();
-        let now = cell.socket.now();
-        let mut state = cell.lock();
+        let conn = self.shared();
+        let now = conn.driver.now();
+        let mut state = conn.lock();
         if let Some(error) = &state.closed {
             return Poll::Ready(Err(error.clone().into()));
         }
@@ -60,7 +60,7 @@ impl Connection {
                 let local = as_written(local, remote.is_ipv6());
                 let opened = state.connection.open_path(now, Some(local), remote);
                 // There may be something to send, such as a request for more connection IDs.
-                cell.touch(&mut state);
+                conn.wake_driver(&mut state);
                 match opened {
                     Ok(id) => *begun.insert(id),
                     // Try again after the next datagram of the peer.
@@ -90,10 +90,10 @@ impl Connection {
     /// # Errors
     /// Returns a [`ClosePathError`] if the path cannot be closed. Nothing changes in that case.
     pub fn close_path(&self, id: PathId, code: TransportErrorCode) -> Result<(), ClosePathError> {
-        let now = self.cell().socket.now();
-        let mut state = self.cell().lock();
+        let now = self.shared().driver.now();
+        let mut state = self.shared().lock();
         state.connection.close_path(now, id, code)?;
-        self.cell().touch(&mut state);
+        self.shared().wake_driver(&mut state);
         Ok(())
     }
 
@@ -102,9 +102,9 @@ impl Connection {
     /// # Errors
     /// Returns [`ClosePathError::NoSuchPath`] if the path is not open.
     pub fn set_path_status(&self, id: PathId, status: PathStatus) -> Result<(), ClosePathError> {
-        let mut state = self.cell().lock();
+        let mut state = self.shared().lock();
         state.connection.set_path_status(id, status)?;
-        self.cell().touch(&mut state);
+        self.shared().wake_driver(&mut state);
         Ok(())
     }
 
@@ -114,7 +114,7 @@ impl Connection {
     /// # Errors
     /// Returns [`ClosePathError::NoSuchPath`] if the path is not open.
     pub fn set_path_cost(&self, id: PathId, cost: u32) -> Result<(), ClosePathError> {
-        self.cell().lock().connection.set_path_cost(id, cost)
+        self.shared().lock().connection.set_path_cost(id, cost)
     }
 
     /// Waits until the number of path changes of the connection exceeds `seen`. Each path that
@@ -125,7 +125,7 @@ impl Connection {
     /// Returns an error if the connection is closed.
     pub async fn paths_changed(&self, seen: u64) -> Result<u64, ConnectionError> {
         poll_fn(|cx| {
-            let mut state = self.cell().lock();
+            let mut state = self.shared().lock();
             if let Some(error) = &state.closed {
                 return Poll::Ready(Err(error.clone()));
             }
@@ -140,7 +140,7 @@ impl Connection {
 
     /// Returns the open paths, in the order of their IDs.
     pub fn paths(&self) -> Vec<PathInfo> {
-        self.cell().lock().connection.paths().collect()
+        self.shared().lock().connection.paths().collect()
     }
 }
 

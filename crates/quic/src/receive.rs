@@ -11,9 +11,9 @@ use equic_transport::{Pieces, ReadOutcome, StreamError, Streams};
 use equic_wire::{StreamId, VarInt};
 use tokio::io::{AsyncRead, ReadBuf};
 
-use crate::cell::register;
-use crate::connection::Guard;
 use crate::error::{ReadError, ReadToEndError};
+use crate::shared::Guard;
+use crate::wakers::register;
 
 /// Maximum number of bytes that are read at a time if the caller provides no buffer.
 const CHUNK: usize = 16 * 1024;
@@ -23,7 +23,7 @@ const CHUNK: usize = 16 * 1024;
 pub struct RecvStream {
     guard: Arc<Guard>,
     id: StreamId,
-    /// See [`crate::cell::State::epoch`].
+    /// See [`crate::shared::State::epoch`].
     epoch: u8,
     end: Option<End>,
     /// Data that a dropped [`RecvStream::read_to_end`] had read. Every read returns it first.
@@ -128,13 +128,13 @@ impl RecvStream {
             Some(End::Stopped) => return Poll::Ready(Err(ReadError::Closed)),
             None => {}
         }
-        let cell = &self.guard.0;
-        let mut state = cell.lock();
+        let conn = &self.guard.0;
+        let mut state = conn.lock();
         state.check(self.epoch, ReadError::EarlyDataRejected)?;
         let outcome = read(state.connection.streams(), self.id);
         // The connection may now raise the peer's flow control limit.
         if state.connection.streams().has_control() {
-            cell.touch(&mut state);
+            conn.wake_driver(&mut state);
         }
         match outcome {
             Ok(ReadOutcome::Bytes(count)) => Poll::Ready(Ok(count)),
@@ -159,6 +159,20 @@ impl RecvStream {
     ///
     /// # Errors
     /// Returns a [`ReadError`] if no more data can be read.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::RecvStream;
+    ///
+    /// # async fn example(mut receive: RecvStream) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut buffer = [0; 4096];
+    /// while let Some(count) = receive.read(&mut buffer).await? {
+    ///     println!("{:?}", &buffer[..count]);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn read(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, ReadError> {
         let count = poll_fn(|cx| self.poll_read(cx, buffer)).await?;
         Ok((count > 0 || buffer.is_empty()).then_some(count))
@@ -184,6 +198,19 @@ impl RecvStream {
     ///
     /// # Errors
     /// Returns a [`ReadError`] if no more data can be read.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::RecvStream;
+    ///
+    /// # async fn example(mut receive: RecvStream) -> Result<(), Box<dyn std::error::Error>> {
+    /// while let Some(chunk) = receive.read_chunk().await? {
+    ///     println!("{} bytes", chunk.len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn read_chunk(&mut self) -> Result<Option<Bytes>, ReadError> {
         poll_fn(|cx| self.poll_read_chunk(cx)).await
     }
@@ -195,6 +222,21 @@ impl RecvStream {
     /// Returns [`ReadToEndError::TooLong`] if the peer sends more than `limit` bytes; the stream is
     /// then stopped with code 0. Returns [`ReadToEndError::Read`] if reading fails; other reads
     /// then still return what arrived before the error.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::{ReadToEndError, RecvStream};
+    ///
+    /// # async fn example(mut receive: RecvStream) -> Result<(), Box<dyn std::error::Error>> {
+    /// match receive.read_to_end(64 << 10).await {
+    ///     Ok(request) => println!("{} bytes", request.len()),
+    ///     Err(ReadToEndError::TooLong(limit)) => println!("more than {limit} bytes"),
+    ///     Err(error) => return Err(error.into()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn read_to_end(&mut self, limit: usize) -> Result<Vec<u8>, ReadToEndError> {
         loop {
             if self.kept.len() > limit {
@@ -209,21 +251,34 @@ impl RecvStream {
     }
 
     /// Stops the stream with an application error code (STOP_SENDING). Unread data is discarded.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::{RecvStream, VarInt};
+    ///
+    /// # async fn example(mut receive: RecvStream) -> Result<(), Box<dyn std::error::Error>> {
+    /// let first = receive.read_chunk().await?;
+    /// // The code has a meaning for the application only.
+    /// receive.stop(VarInt::from_u32(1));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn stop(&mut self, code: VarInt) {
         self.kept = Vec::new();
         if self.end.is_some() {
             return;
         }
         self.end = Some(End::Stopped);
-        let cell = &self.guard.0;
-        let mut state = cell.lock();
+        let conn = &self.guard.0;
+        let mut state = conn.lock();
         // If this thread is unwinding, a panic in the inconsistent state would abort the process.
-        if cell.is_broken() {
-            return cell.touch(&mut state);
+        if conn.is_broken() {
+            return conn.wake_driver(&mut state);
         }
         if state.is_open(self.epoch) && state.connection.streams().stop(self.id, code.get()).is_ok()
         {
-            cell.touch(&mut state);
+            conn.wake_driver(&mut state);
         }
     }
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-use crate::cell::Cell;
 use crate::contain::contain;
+use crate::shared::SharedConnection;
 use crate::socket::Inner;
 
 /// Time between two checks of the generator.
@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// Maximum number of connections that get new IDs after one check. All connections at once would
 /// cause a burst of frames.
-const AT_ONCE: usize = 1024;
+const MAX_RENEWALS: usize = 1024;
 
 /// Watches the generator of a socket's connection IDs.
 pub(crate) struct Renewal {
@@ -40,11 +40,11 @@ impl Renewal {
 
     /// If a check is due, replaces the IDs of connections with outdated IDs, and adds these
     /// connections to `work`. Schedules the next check.
-    pub(crate) fn look(
+    pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
         inner: &Inner,
-        work: &mut VecDeque<Arc<Cell>>,
+        work: &mut VecDeque<Arc<SharedConnection>>,
     ) {
         while let Poll::Ready(()) = self.sleep.as_mut().poll(cx) {
             self.sleep.as_mut().reset(Instant::now() + PAUSE);
@@ -58,20 +58,20 @@ impl Renewal {
         }
     }
 
-    fn renew_some(&mut self, inner: &Inner, work: &mut VecDeque<Arc<Cell>>) {
+    fn renew_some(&mut self, inner: &Inner, work: &mut VecDeque<Arc<SharedConnection>>) {
         let Some(from) = self.next else { return };
-        let cells = inner.cells.iter().skip(from).take(AT_ONCE);
-        for cell in cells.flatten() {
+        let connections = inner.connections.iter().skip(from).take(MAX_RENEWALS);
+        for conn in connections.flatten() {
             let was_queued = contain(|| {
-                let mut state = cell.lock();
+                let mut state = conn.lock();
                 state.connection.replace_connection_ids();
                 std::mem::replace(&mut state.queued, true)
             });
             if was_queued != Some(true) {
-                work.push_back(Arc::clone(cell));
+                work.push_back(Arc::clone(conn));
             }
         }
-        let next = from + AT_ONCE;
-        self.next = (next < inner.cells.len()).then_some(next);
+        let next = from + MAX_RENEWALS;
+        self.next = (next < inner.connections.len()).then_some(next);
     }
 }

@@ -11,9 +11,9 @@ use equic_transport::{StreamError, Streams};
 use equic_wire::{StreamId, VarInt};
 use tokio::io::AsyncWrite;
 
-use crate::cell::{State, register};
-use crate::connection::{Connection, Guard};
 use crate::error::WriteError;
+use crate::shared::{Guard, State};
+use crate::wakers::register;
 
 /// The sending half of a stream. Dropping it finishes the stream: data that was written is still
 /// sent. `AsyncWrite::poll_shutdown` finishes the stream, too.
@@ -44,15 +44,15 @@ impl SendStream {
         if self.ended {
             return Poll::Ready(Err(WriteError::Closed));
         }
-        let cell = &self.guard.0;
-        let mut state = cell.lock();
+        let conn = &self.guard.0;
+        let mut state = conn.lock();
         state.check(self.epoch, WriteError::EarlyDataRejected)?;
         match write(state.connection.streams(), self.id) {
             Ok(count) => {
                 if !state.removed {
-                    state.settle(&cell.socket.shared.send_memory);
+                    state.count_buffered(&conn.driver.send_memory);
                 }
-                cell.touch(&mut state);
+                conn.wake_driver(&mut state);
                 Poll::Ready(Ok(count))
             }
             Err(StreamError::Write(equic_transport::WriteError::Blocked)) => {
@@ -126,6 +126,23 @@ impl SendStream {
     ///
     /// # Errors
     /// Returns a [`WriteError`] if no more data can be written.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::SendStream;
+    ///
+    /// # async fn example(mut send: SendStream) -> Result<(), Box<dyn std::error::Error>> {
+    /// let file = std::fs::read("movie")?;
+    /// let mut rest = &file[..];
+    /// while !rest.is_empty() {
+    ///     let count = send.write(rest).await?;
+    ///     rest = &rest[count..];
+    ///     println!("{} bytes left", rest.len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn write(&mut self, data: &[u8]) -> Result<usize, WriteError> {
         poll_fn(|cx| self.poll_write(cx, data)).await
     }
@@ -134,6 +151,20 @@ impl SendStream {
     ///
     /// # Errors
     /// Returns a [`WriteError`] if no more data can be written.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::{SendStream, WriteError};
+    ///
+    /// # async fn example(mut send: SendStream) -> Result<(), Box<dyn std::error::Error>> {
+    /// match send.write_all(b"hello").await {
+    ///     Err(WriteError::Stopped(code)) => println!("the peer reads no more: {code}"),
+    ///     outcome => outcome?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn write_all(&mut self, mut data: &[u8]) -> Result<(), WriteError> {
         while !data.is_empty() {
             let count = self.write(data).await?;
@@ -160,12 +191,28 @@ impl SendStream {
     /// # Errors
     /// Returns a [`WriteError`], for example [`WriteError::Closed`] if the stream was finished or
     /// reset before.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use equic_quic::SendStream;
+    ///
+    /// # async fn example(mut send: SendStream) -> Result<(), Box<dyn std::error::Error>> {
+    /// send.write_all(b"the last bytes").await?;
+    /// send.finish()?;
+    /// // Wait until everything has arrived, before the connection is closed.
+    /// if let Some(code) = send.stopped().await? {
+    ///     println!("the peer did not read everything: {code}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn finish(&mut self) -> Result<(), WriteError> {
         if self.ended {
             return Err(WriteError::Closed);
         }
-        let cell = &self.guard.0;
-        let mut state = cell.lock();
+        let conn = &self.guard.0;
+        let mut state = conn.lock();
         state.check(self.epoch, WriteError::EarlyDataRejected)?;
         if let Err(error) = state.connection.streams().finish(self.id) {
             match why(&state, self.id, error) {
@@ -174,20 +221,20 @@ impl SendStream {
             }
         }
         self.ended = true;
-        cell.touch(&mut state);
+        conn.wake_driver(&mut state);
         Ok(())
     }
 
     /// Resets the stream with an application error code (RESET_STREAM). Data that was written may
     /// not arrive.
     pub fn reset(&mut self, code: VarInt) {
-        let cell = &self.guard.0;
-        let mut state = cell.lock();
+        let conn = &self.guard.0;
+        let mut state = conn.lock();
         self.ended = true;
         if state.is_open(self.epoch)
             && state.connection.streams().reset(self.id, code.get()).is_ok()
         {
-            cell.touch(&mut state);
+            conn.wake_driver(&mut state);
         }
     }
 
@@ -238,65 +285,8 @@ impl SendStream {
     }
 }
 
-impl Connection {
-    /// Waits until up to `want` bytes of a stream can be sent, and returns their number. It is for
-    /// applications that produce or read data only when it can be sent. Only the task that writes
-    /// on the stream may call it.
-    ///
-    /// At most `ahead` bytes, over all streams of the connection, may be ready before they can be
-    /// sent. No connection gets more than its share of
-    /// [`EndpointConfig::send_memory`](crate::EndpointConfig::send_memory).
-    ///
-    /// # Errors
-    /// Returns a [`WriteError`] if no more data can be written.
-    pub async fn sendable(&self, id: StreamId, want: u64, ahead: u64) -> Result<u64, WriteError> {
-        poll_fn(|cx| {
-            let cell = self.cell();
-            let mut state = cell.lock();
-            state.check(state.epoch, WriteError::EarlyDataRejected)?;
-            let most = cell.socket.shared.send_memory.share();
-            match state.connection.streams().sendable(id, want, most, ahead) {
-                Ok(count) => Poll::Ready(Ok(count)),
-                Err(StreamError::Write(equic_transport::WriteError::Blocked)) => {
-                    register(&mut state.streams.entry(id).or_default().writer, cx);
-                    Poll::Pending
-                }
-                Err(error) => Poll::Ready(Err(why(&state, id, error))),
-            }
-        })
-        .await
-    }
-}
-
-impl Connection {
-    /// Polls for the end of a stream: see [`SendStream::stopped`]. For manual implementations of
-    /// `Future` that do not hold the [`SendStream`], which must exist. Only the task that writes on
-    /// the stream may call this, because one task is woken for each stream.
-    ///
-    /// # Errors
-    /// Returns a [`WriteError`] if the connection is closed, or if no [`SendStream`] with this ID
-    /// exists.
-    pub fn poll_stopped(
-        &self,
-        cx: &Context<'_>,
-        id: StreamId,
-    ) -> Poll<Result<Option<u64>, WriteError>> {
-        let mut state = self.cell().lock();
-        let Some(stream) = state.streams.get(&id) else {
-            return Poll::Ready(Err(WriteError::Closed));
-        };
-        if stream.finished || stream.stopped.is_some() {
-            return Poll::Ready(Ok(stream.stopped));
-        }
-        state.check(state.epoch, WriteError::EarlyDataRejected)?;
-        if let Some(stream) = state.streams.get_mut(&id) {
-            register(&mut stream.writer, cx);
-        }
-        Poll::Pending
-    }
-}
-
-fn why(state: &State, id: StreamId, error: StreamError) -> WriteError {
+/// Returns the error of a stream, given the transport's error.
+pub(crate) fn why(state: &State, id: StreamId, error: StreamError) -> WriteError {
     let stopped = state.streams.get(&id).and_then(|stream| stream.stopped);
     match (error, stopped) {
         (StreamError::Write(equic_transport::WriteError::Stopped(code)), _) | (_, Some(code)) => {
@@ -308,17 +298,17 @@ fn why(state: &State, id: StreamId, error: StreamError) -> WriteError {
 
 impl Drop for SendStream {
     fn drop(&mut self) {
-        let cell = &self.guard.0;
-        let mut state = cell.lock();
+        let conn = &self.guard.0;
+        let mut state = conn.lock();
         // If this thread is unwinding, a panic in the inconsistent state would abort the process.
-        if cell.is_broken() {
-            return cell.touch(&mut state);
+        if conn.is_broken() {
+            return conn.wake_driver(&mut state);
         }
         if !self.ended
             && state.is_open(self.epoch)
             && state.connection.streams().finish(self.id).is_ok()
         {
-            cell.touch(&mut state);
+            conn.wake_driver(&mut state);
         }
         state.drop_half(self.id, self.epoch);
     }

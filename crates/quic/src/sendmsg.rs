@@ -16,8 +16,6 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg, setsockopt, sockopt};
 
-use crate::udp::Outgoing;
-
 /// Maximum number of datagrams into which Linux splits a message (`UDP_MAX_SEGMENTS`,
 /// include/linux/udp.h).
 const MAX_SEGMENTS: usize = 64;
@@ -27,6 +25,16 @@ const PROBE_SEGMENT: i32 = 1_200;
 
 /// Minimum number of seconds between two log lines about errors.
 const LOG_INTERVAL: u64 = 60;
+
+/// A message to send: one datagram, or several of equal size to one address (GSO).
+pub(crate) struct Outgoing<'a> {
+    pub destination: SocketAddr,
+    pub source: Option<IpAddr>,
+    pub ecn: EcnCodepoint,
+    pub bytes: &'a [u8],
+    /// Size of each datagram in bytes. The last one may be shorter.
+    pub segment: usize,
+}
 
 /// Returns the maximum number of datagrams into which the kernel splits a message: 1 if it does not
 /// support GSO for UDP.

@@ -8,7 +8,7 @@ use equic_wire::ConnectionId;
 use rand::RngCore;
 use siphasher::sip::SipHasher24;
 
-use crate::SocketIdGenerator;
+use crate::config::SocketIdGenerator;
 
 /// Encrypts a socket's number in a connection ID. The mask is derived from the other bytes of the
 /// ID with a key. The key belongs to one endpoint and is not shared.

@@ -66,15 +66,19 @@ impl Tokens {
 }
 
 /// Stores and takes the tokens of one connection's server.
-pub(crate) struct Home {
+pub(crate) struct ServerTokens {
     tokens: Arc<Tokens>,
     name: ServerName<'static>,
     address: SocketAddr,
 }
 
-impl Home {
-    pub(crate) fn new(tokens: Arc<Tokens>, name: ServerName<'static>, address: SocketAddr) -> Home {
-        Home { tokens, name, address }
+impl ServerTokens {
+    pub(crate) fn new(
+        tokens: Arc<Tokens>,
+        name: ServerName<'static>,
+        address: SocketAddr,
+    ) -> ServerTokens {
+        ServerTokens { tokens, name, address }
     }
 
     fn server(&self, version: KnownVersion) -> Server {
@@ -94,18 +98,18 @@ impl Home {
 mod tests {
     use super::*;
 
-    fn home(tokens: &Arc<Tokens>, port: u16) -> Home {
+    fn of_server(tokens: &Arc<Tokens>, port: u16) -> ServerTokens {
         let name = ServerName::try_from("equic.test").unwrap();
-        Home::new(Arc::clone(tokens), name, ([127, 0, 0, 1], port).into())
+        ServerTokens::new(Arc::clone(tokens), name, ([127, 0, 0, 1], port).into())
     }
 
     #[test]
     fn token_is_of_one_server_and_version_and_used_once() {
         let tokens = Arc::default();
-        let (one, other) = (home(&tokens, 1), home(&tokens, 2));
+        let (one, other) = (of_server(&tokens, 1), of_server(&tokens, 2));
         one.keep(KnownVersion::V1, vec![1]);
         assert_eq!((other.take(KnownVersion::V1), one.take(KnownVersion::V2)), (None, None));
-        assert_eq!(home(&tokens, 1).take(KnownVersion::V1), Some(vec![1]));
+        assert_eq!(of_server(&tokens, 1).take(KnownVersion::V1), Some(vec![1]));
         assert_eq!(one.take(KnownVersion::V1), None);
         assert!(tokens.lock().is_empty());
     }
@@ -113,7 +117,7 @@ mod tests {
     #[test]
     fn token_store_forgets_the_oldest() {
         let tokens = Arc::default();
-        let first = home(&tokens, 1);
+        let first = of_server(&tokens, 1);
         (0..=2).for_each(|token| first.keep(KnownVersion::V1, vec![token]));
         let mut taken = std::iter::from_fn(|| first.take(KnownVersion::V1));
         assert_eq!(
@@ -121,10 +125,10 @@ mod tests {
             (Some(vec![2]), Some(vec![1]), None)
         );
         for port in 1..=257 {
-            home(&tokens, port).keep(KnownVersion::V1, vec![9]);
+            of_server(&tokens, port).keep(KnownVersion::V1, vec![9]);
         }
         assert_eq!(tokens.lock().len(), MAX_SERVERS);
         assert_eq!(first.take(KnownVersion::V1), None);
-        assert_eq!(home(&tokens, 257).take(KnownVersion::V1), Some(vec![9]));
+        assert_eq!(of_server(&tokens, 257).take(KnownVersion::V1), Some(vec![9]));
     }
 }

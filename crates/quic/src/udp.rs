@@ -2,7 +2,7 @@
 //! `quinn-udp` is used to receive.
 
 use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
@@ -17,7 +17,7 @@ use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-use crate::sendmsg::{Sender, is_answerable, probe_segments};
+use crate::sendmsg::{Outgoing, Sender, is_answerable, probe_segments};
 use crate::unreachable::Unreachable;
 
 /// Maximum size of a UDP payload in bytes.
@@ -60,16 +60,6 @@ pub(crate) struct Udp {
 pub(crate) struct Offloads {
     pub receive: bool,
     pub send: bool,
-}
-
-/// A message to send: one datagram, or several of equal size to one address (GSO).
-pub(crate) struct Outgoing<'a> {
-    pub destination: SocketAddr,
-    pub source: Option<IpAddr>,
-    pub ecn: EcnCodepoint,
-    pub bytes: &'a [u8],
-    /// Size of each datagram in bytes. The last one may be shorter.
-    pub segment: usize,
 }
 
 impl Udp {

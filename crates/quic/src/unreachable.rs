@@ -11,28 +11,12 @@
 //!   attacker that can read the packets knows them. Such an attacker can always end a handshake
 //!   (s.21.1.1). A router may quote only as much as RFC 792 requires. Such a quotation is too short
 //!   and is ignored.
-//!
-//! The kernel reports errors (IP_RECVERR) only while such a connection exists. Errors that wait
-//! take room in the receive buffer, and an error makes the next call that sends fail, whatever its
-//! destination.
 
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use equic_transport::{Connection, Handle};
+use equic_transport::Connection;
 use equic_wire::packet::LongInvariant;
-
-use crate::driver::Driver;
-use crate::error::ConnectionError;
-use crate::socket::Inner;
-use crate::udp::Udp;
-
-/// Maximum number of errors that are read before the task continues.
-const TURNS: usize = 64;
 
 /// An ICMP error about a datagram that was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +30,7 @@ pub(crate) struct Unreachable {
 }
 
 /// Returns `true` for errors of this machine that would occur again with the next datagram.
-fn is_lasting(kind: io::ErrorKind) -> bool {
+pub(crate) fn is_lasting(kind: io::ErrorKind) -> bool {
     matches!(
         kind,
         io::ErrorKind::NetworkUnreachable
@@ -56,13 +40,10 @@ fn is_lasting(kind: io::ErrorKind) -> bool {
     )
 }
 
-/// Waits until the kernel reports an error.
-pub(crate) type IcmpErrors = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
-
 impl Unreachable {
     /// Returns `true` if this error is about the first packet of `connection`, and `connection` has
     /// received no datagram.
-    fn concerns(&self, connection: &Connection) -> bool {
+    pub(crate) fn concerns(&self, connection: &Connection) -> bool {
         let Ok(header) = LongInvariant::parse(&self.quoted) else { return false };
         connection.stats().datagrams_received == 0
             && LongInvariant::is_long(header.first_byte)
@@ -73,123 +54,8 @@ impl Unreachable {
 }
 
 /// Returns the IP address and the port. An IPv4-mapped IPv6 address becomes an IPv4 address.
-fn unmapped(address: SocketAddr) -> (std::net::IpAddr, u16) {
+pub(crate) fn unmapped(address: SocketAddr) -> (std::net::IpAddr, u16) {
     (address.ip().to_canonical(), address.port())
-}
-
-impl Inner {
-    /// Adds a new client's connection to those that ICMP errors can end.
-    pub(crate) fn heed_errors(&mut self, handle: Handle) {
-        if self.unanswered.is_empty() {
-            self.udp.report_errors(true);
-        }
-        self.unanswered.push(handle);
-    }
-
-    /// Returns `true` if the connection with this handle is open and has received no datagram.
-    fn is_unanswered(&self, handle: Handle) -> bool {
-        self.cells.get(handle.0).and_then(Option::as_ref).is_some_and(|cell| {
-            let state = cell.lock();
-            state.closed.is_none() && state.connection.stats().datagrams_received == 0
-        })
-    }
-
-    /// Removes the connections that have received a datagram or were closed. With the last one,
-    /// disables the reports of ICMP errors.
-    pub(crate) fn forget_answered(&mut self) {
-        let mut unanswered = std::mem::take(&mut self.unanswered);
-        unanswered.retain(|handle| self.is_unanswered(*handle));
-        self.unanswered = unanswered;
-        if self.unanswered.is_empty() {
-            self.udp.report_errors(false);
-        }
-    }
-}
-
-impl Driver {
-    /// Reads ICMP errors about clients' first packets, and ends the connections that they concern.
-    /// Returns `true` if there may be more errors.
-    pub(crate) fn heed_errors(
-        &mut self,
-        cx: &mut Context<'_>,
-        udp: &Arc<Udp>,
-        inner: &mut Inner,
-    ) -> bool {
-        inner.forget_answered();
-        if inner.unanswered.is_empty() {
-            self.errors = None;
-            return false;
-        }
-        let waiting = self.errors.get_or_insert_with(|| {
-            let udp = Arc::clone(udp);
-            Box::pin(async move { udp.errors_ready().await })
-        });
-        match waiting.as_mut().poll(cx) {
-            Poll::Pending => return false,
-            Poll::Ready(_) => self.errors = None,
-        }
-        for _ in 0..TURNS {
-            match udp.read_error() {
-                Ok(Some(error)) => self.end_unreachable(&error, inner),
-                // The error is not about reachability.
-                Ok(None) => {}
-                Err(none) if none.kind() == io::ErrorKind::WouldBlock => break,
-                // Errors cannot be read. QUIC's timers then detect that the peer is unreachable.
-                Err(_) => {
-                    inner.unanswered.clear();
-                    inner.udp.report_errors(false);
-                    break;
-                }
-            }
-        }
-        true
-    }
-
-    /// Ends client connections whose first packets this machine refuses to send, because it has no
-    /// route or its firewall forbids it. A remote attacker cannot cause that.
-    pub(crate) fn end_unsendable(&mut self, inner: &mut Inner) {
-        for (to, kind) in self.batch.failed() {
-            if !is_lasting(kind) {
-                continue;
-            }
-            let to = unmapped(to);
-            let concerned = inner.unanswered.iter().copied().filter(|handle| {
-                let cell = inner.cells.get(handle.0).and_then(Option::as_ref);
-                cell.is_some_and(|cell| {
-                    let connection = &cell.lock().connection;
-                    connection.stats().datagrams_received == 0
-                        && unmapped(connection.remote_address()) == to
-                })
-            });
-            for handle in concerned.collect::<Vec<_>>() {
-                self.end(handle, kind, inner);
-            }
-        }
-    }
-
-    fn end_unreachable(&mut self, error: &Unreachable, inner: &mut Inner) {
-        let concerned = inner.unanswered.iter().copied().find(|handle| {
-            let cell = inner.cells.get(handle.0).and_then(Option::as_ref);
-            cell.is_some_and(|cell| error.concerns(&cell.lock().connection))
-        });
-        if let Some(handle) = concerned {
-            self.end(handle, error.kind, inner);
-        }
-    }
-
-    fn end(&mut self, handle: Handle, kind: io::ErrorKind, inner: &mut Inner) {
-        let Some(cell) = inner.remove(handle) else { return };
-        let mut state = cell.lock();
-        tracing::debug!(to = %state.connection.remote_address(), ?kind, "unreachable");
-        // The connection ends without a CONNECTION_CLOSE frame, because the peer does not exist.
-        state.removed = true;
-        if let Some(timer) = state.timer.take() {
-            inner.timers.remove(&(timer, handle));
-        }
-        state.on_closed(ConnectionError::Unreachable(kind));
-        drop(state);
-        self.socket.shared.gone.notify_waiters();
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Decides whether a test may be skipped. crates/capi/tests/c has the same rule in C and
-//! in sh.
+//! Decides whether a test may be skipped. `crates/capi/tests/c` has the same rule in C and in sh,
+//! and `bindings/` has it in Go and Python.
 
 use std::ffi::OsStr;
 

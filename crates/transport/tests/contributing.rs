@@ -31,13 +31,16 @@ fn contributing_names_existing_files() {
     for name in ["wire", "transport", "plugin"] {
         sources(&root().join("crates").join(name), &mut texts);
     }
-    for (title, least) in
-        [("### A frame (", 15), ("### An operation (", 6), ("### A transport parameter (", 10)]
-    {
+    // A frame must not need changes in more than eight files.
+    for (title, count) in [
+        ("### A frame (", 6..=8),
+        ("### An operation (", 6..=usize::MAX),
+        ("### A transport parameter (", 10..=usize::MAX),
+    ] {
         let (_, section) = text.split_once(title).expect(title);
         let rows = section.lines().skip(1).skip_while(|line| !line.starts_with("|---"));
         let rows: Vec<&str> = rows.skip(1).take_while(|line| line.starts_with('|')).collect();
-        assert!(rows.len() >= least, "{title} {rows:?}");
+        assert!(count.contains(&rows.len()), "{title} {rows:?}");
         for row in rows {
             let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
             assert_eq!(cells.len(), 3, "{row}");

@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ops::Deref;
-use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -139,11 +138,6 @@ impl Namespace {
     pub fn set_sysctl(&self, parameter: &str, value: &str) -> Result<(), LabError> {
         let path = Path::new("/proc/sys").join(parameter);
         self.run(|| std::fs::write(&path, value))?.map_err(|e| LabError::file("set", &path, e))
-    }
-
-    /// Returns the raw descriptor of the namespace, for setns(2). It is valid while `self` exists.
-    pub fn raw_fd(&self) -> std::os::fd::RawFd {
-        self.file.as_raw_fd()
     }
 }
 

@@ -10,15 +10,16 @@ use equic_http3::{Client, ClientConfig, ClientError, Connection, Response, Trust
 use equic_netns::{Lab, LabBuilder, Namespace};
 use serde_json::Value;
 use tokio::runtime::Runtime;
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::timeout;
 
 use crate::common::{
     EQUIC, Out, PATIENCE, Running, equic, equic_in, eventually, finish, root, unique,
 };
 
-/// Timeout of a connection attempt that must be dropped. Within this time, quinn sends only one
-/// Initial, because it sends the next one after 1 s.
-const IN_VAIN: Duration = Duration::from_millis(600);
+/// Time for which a connection attempt must remain without an answer, after the gateway has counted
+/// its Initial. A server that received the Initial would answer much sooner.
+pub(crate) const IN_VAIN: Duration = Duration::from_millis(600);
 
 /// Idle timeout that is longer than any test. It applies to all connections unless a test sets
 /// another one.
@@ -185,11 +186,9 @@ impl TestStage {
     }
 
     pub(crate) fn assert_refused_by(&self, peer: &Peer, service: usize, port: u16, reason: &str) {
-        let before = self.verdict_of(service, reason);
-        let attempt = peer.attempt_at(port, IN_VAIN);
-        assert!(matches!(attempt, Attempt::Silence), "let in, or refused by the server");
-        let after = self.verdict_of(service, reason);
-        assert!(after.dropped > before.dropped, "not for {reason}: {}", self.status());
+        let dropped = || self.verdict_of(service, reason).dropped;
+        let before = dropped();
+        peer.start(port, 1).assert_in_vain(&format!("dropped for {reason}"), || dropped() > before);
     }
 
     /// Returns the ID of the XDP program on an interface of the server, as `ip` reports it.
@@ -309,16 +308,27 @@ impl<'a> Peer<'a> {
     }
 
     pub(crate) fn attempt_at(&self, port: u16, patience: Duration) -> Attempt<'a> {
-        let attempt = attempt(self.client.clone(), self.url(port), patience);
-        self.read(self.host.run(attempt))
+        let attempt = self.start_within(port, 1, patience).results().pop();
+        attempt.expect("one attempt has one result")
     }
 
     /// Makes `count` connection attempts in parallel. `patience` is the timeout of each.
     pub(crate) fn attempt_many(&self, count: usize, patience: Duration) -> Vec<Attempt<'a>> {
-        let attempt = || attempt(self.client.clone(), self.url(443), patience);
-        let tasks: Vec<_> = (0..count).map(|_| self.host.runtime.spawn(attempt())).collect();
-        let ended = tasks.into_iter().map(|task| self.host.runtime.block_on(task));
-        ended.map(|result| self.read(result.expect("the task does not panic"))).collect()
+        self.start_within(443, count, patience).results()
+    }
+
+    /// Starts `count` connection attempts in the background.
+    pub(crate) fn start(&self, port: u16, count: usize) -> Attempts<'a> {
+        self.start_within(port, count, PATIENCE)
+    }
+
+    fn start_within(&self, port: u16, count: usize, patience: Duration) -> Attempts<'a> {
+        let mut tasks = JoinSet::new();
+        for _ in 0..count {
+            let attempt = attempt(self.client.clone(), self.url(port), patience);
+            tasks.spawn_on(attempt, self.host.runtime.handle());
+        }
+        Attempts { host: self.host, tasks }
     }
 
     /// Moves all connections to a new socket with this address.
@@ -331,13 +341,56 @@ impl<'a> Peer<'a> {
     fn url(&self, port: u16) -> String {
         format!("https://{}/", SocketAddr::new(self.server, port))
     }
+}
 
-    fn read(&self, result: Result<Connection, Failed>) -> Attempt<'a> {
-        match result {
-            Ok(connection) => Attempt::Open(Link { host: self.host, connection }),
-            Err(Failed::Refused) => Attempt::Refused,
-            Err(Failed::Silence) => Attempt::Silence,
-        }
+/// Connection attempts in the background. Those that are still in progress end when the value is
+/// dropped.
+pub(crate) struct Attempts<'a> {
+    host: &'a Host,
+    tasks: JoinSet<Result<Connection, Failed>>,
+}
+
+impl<'a> Attempts<'a> {
+    /// Waits for the end of all attempts, and returns their results.
+    fn results(mut self) -> Vec<Attempt<'a>> {
+        let next = || self.host.runtime.block_on(self.tasks.join_next());
+        std::iter::from_fn(next).map(|result| read(self.host, result)).collect()
+    }
+
+    /// Ends the attempts that are in progress, and returns the results of all attempts. The result
+    /// of one that was in progress is [`Attempt::Silence`].
+    pub(crate) fn stop(mut self) -> Vec<Attempt<'a>> {
+        self.tasks.abort_all();
+        self.results()
+    }
+
+    /// Waits until the gateway has handled the Initials of these attempts, which `is_counted`
+    /// reports. Checks that no attempt gets an answer, and ends them.
+    pub(crate) fn assert_in_vain(mut self, what: &str, is_counted: impl Fn() -> bool) {
+        const ANSWERED: &str = "let in, or refused by the server";
+        eventually(what, || {
+            assert!(self.tasks.try_join_next().is_none(), "{ANSWERED}");
+            is_counted().then_some(())
+        });
+        let tasks = &mut self.tasks;
+        let answer = async { timeout(IN_VAIN, tasks.join_next()).await };
+        assert!(self.host.runtime.block_on(answer).is_err(), "{ANSWERED}");
+    }
+}
+
+impl Drop for Attempts<'_> {
+    fn drop(&mut self) {
+        self.host.runtime.block_on(self.tasks.shutdown());
+    }
+}
+
+fn read(host: &Host, result: Result<Result<Connection, Failed>, JoinError>) -> Attempt<'_> {
+    match result {
+        Ok(Ok(connection)) => Attempt::Open(Link { host, connection }),
+        Ok(Err(Failed::Refused)) => Attempt::Refused,
+        Ok(Err(Failed::Silence)) => Attempt::Silence,
+        Err(error) if error.is_cancelled() => Attempt::Silence,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
 
@@ -368,6 +421,12 @@ async fn get(connection: &Connection, path: &str) -> Result<Response, ClientErro
     connection.get(&path).await
 }
 
+/// Fetches a body of `bytes` bytes. Returns `None` if this fails.
+async fn fetch(connection: Connection, bytes: u64) -> Option<u64> {
+    let mut response = get(&connection, &format!("/bytes/{bytes}")).await.ok()?;
+    response.drain().await.ok()
+}
+
 /// An open connection. It is closed when the value is dropped.
 pub(crate) struct Link<'a> {
     host: &'a Host,
@@ -384,12 +443,13 @@ impl Link<'_> {
     /// Fetches a body of `bytes` bytes. Returns `None` if this fails or takes longer than
     /// `patience`.
     pub(crate) fn fetch_within(&self, bytes: u64, patience: Duration) -> Option<u64> {
-        let connection = self.connection.clone();
-        let fetch = async move {
-            let mut response = get(&connection, &format!("/bytes/{bytes}")).await.ok()?;
-            response.drain().await.ok()
-        };
+        let fetch = fetch(self.connection.clone(), bytes);
         self.host.run(async move { timeout(patience, fetch).await.ok().flatten() })
+    }
+
+    /// Starts to fetch a body of `bytes` bytes in the background.
+    pub(crate) fn start_fetch(&self, bytes: u64) -> JoinHandle<Option<u64>> {
+        self.host.runtime.spawn(fetch(self.connection.clone(), bytes))
     }
 
     /// Returns whether the server answers a request within half a second.

@@ -7,12 +7,12 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::IpAddr;
 use std::process::{Child, ChildStdin, Stdio};
 use std::rc::Rc;
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
-use crate::common::{PATIENCE, ROOT};
+use crate::common::{PATIENCE, ROOT, eventually};
 use crate::example::{Example, built};
-use crate::stage::{Attempt, Host, Link, Peer, TestStage};
+use crate::stage::{Attempt, Host, IN_VAIN, Link, Peer, TestStage};
 
 /// Clients on one host of the lab.
 pub(crate) enum Clients<'a> {
@@ -64,6 +64,26 @@ impl<'a> Clients<'a> {
                 let opened =
                     |id| (driver.answer(id) == "open").then_some(Open::Aioquic(driver, id));
                 ids.into_iter().map(opened).collect()
+            }
+        }
+    }
+
+    /// Makes one connection attempt. Waits until the gateway has handled its Initial, which
+    /// `is_counted` reports. Checks that the attempt gets no answer, and ends it.
+    pub(crate) fn attempt_in_vain(&self, from: IpAddr, what: &str, is_counted: impl Fn() -> bool) {
+        match self {
+            Clients::Quinn(host) => {
+                host.peer(from).start(443, 1).assert_in_vain(what, is_counted);
+            }
+            Clients::Aioquic(driver) => {
+                let id = driver.open(from, PATIENCE);
+                eventually(what, || {
+                    assert_eq!(driver.answer_within(id, Duration::ZERO), None);
+                    is_counted().then_some(())
+                });
+                assert_eq!(driver.answer_within(id, IN_VAIN), None);
+                driver.tell(&format!("close {id}"));
+                assert_eq!(driver.answer(id), "closed");
             }
         }
     }
@@ -150,12 +170,22 @@ impl Aioquic {
 
     /// Returns the process's answer to the last command for this connection.
     fn answer(&self, id: u32) -> String {
+        self.answer_within(id, 2 * PATIENCE).expect("the client answers")
+    }
+
+    /// Like [`Aioquic::answer`], but returns `None` if there is no answer within `patience`.
+    fn answer_within(&self, id: u32, patience: Duration) -> Option<String> {
+        let deadline = Instant::now() + patience;
         loop {
             if let Some(answer) = self.early.borrow_mut().remove(&id) {
-                return answer;
+                return Some(answer);
             }
-            let (id, answer) = self.answers.recv_timeout(2 * PATIENCE).expect("the client answers");
-            self.early.borrow_mut().insert(id, answer);
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.answers.recv_timeout(left) {
+                Ok((id, answer)) => drop(self.early.borrow_mut().insert(id, answer)),
+                Err(RecvTimeoutError::Timeout) => return None,
+                Err(RecvTimeoutError::Disconnected) => panic!("the client has ended"),
+            }
         }
     }
 }

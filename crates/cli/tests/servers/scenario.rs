@@ -10,10 +10,6 @@ use crate::common::eventually;
 use crate::example::Example;
 use crate::stage::TestStage;
 
-/// Timeout of a connection attempt that the kernel must drop. It is long enough for a few Initial
-/// packets.
-const IN_VAIN: Duration = Duration::from_millis(900);
-
 /// Timeout of each attempt of a burst. If the kernel drops the attempt's Initials, there is no
 /// answer.
 const BURST: Duration = Duration::from_secs(3);
@@ -29,11 +25,9 @@ fn fill<'a>(clients: &'a Clients<'a>, from: IpAddr, count: usize) -> Vec<Open<'a
 
 /// Checks that the kernel drops one more connection attempt because of the quota.
 fn assert_refused(stage: &TestStage, clients: &Clients<'_>, from: IpAddr) {
-    let before = stage.verdict("quota");
-    let attempt = clients.attempt(from, 1, IN_VAIN).pop().flatten();
-    assert!(attempt.is_none(), "{from} got in: {}", stage.status());
-    let after = stage.verdict("quota");
-    assert!(after.dropped > before.dropped, "not by the quota: {}", stage.status());
+    let dropped = || stage.verdict("quota").dropped;
+    let before = dropped();
+    clients.attempt_in_vain(from, "dropped by the quota", || dropped() > before);
 }
 
 /// Opens connections from an address up to its quota. The kernel must drop the next attempt, and

@@ -4,12 +4,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use equic_http3::client::Failure;
 use equic_http3::{
     Admission, AtLimit, Client, ClientConfig, Decision, Limits, NoQuota, Opened, QuotaConfig,
-    Refused, ServerConfig, UserSpaceQuota,
+    Refused, ServerConfig, ServerStats, UserSpaceQuota,
 };
 use http::StatusCode;
 use rand::rngs::StdRng;
@@ -41,6 +41,26 @@ fn with(admission: Arc<dyn Admission>, limits: Limits) -> Running {
     start(ServerConfig { admission, limits, ..ServerConfig::new(loopback()) })
 }
 
+/// Makes requests that must all time out, until the server has counted one of them. (The time limit
+/// is short, so a client may time out before the server gets its first packet.)
+async fn time_out_until(server: &Running, is_counted: impl Fn(&ServerStats) -> bool) {
+    let config = ClientConfig {
+        timeout: Some(Duration::from_millis(100)),
+        ..server.client_config(loopback())
+    };
+    let requests = async {
+        loop {
+            let client = Client::new(config.clone()).unwrap();
+            let error = client.get(&server.url("/health")).await.err().unwrap();
+            assert_eq!(error.failure(), Failure::Timeout, "{error}");
+            if is_counted(&server.stats.snapshot()) {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, requests).await.expect("the server counts a request");
+}
+
 #[tokio::test]
 async fn admission_refuses_ignores_and_retries() {
     let refusing = with(always(Decision::Refuse), Limits::default());
@@ -53,12 +73,7 @@ async fn admission_refuses_ignores_and_retries() {
     );
 
     let ignoring = with(always(Decision::Ignore), Limits::default());
-    let config = ClientConfig {
-        timeout: Some(Duration::from_millis(100)),
-        ..ignoring.client_config(loopback())
-    };
-    let error = Client::new(config).unwrap().get(&ignoring.url("/health")).await.err().unwrap();
-    assert_eq!(error.failure(), Failure::Timeout, "{error}");
+    time_out_until(&ignoring, |stats| stats.ignored >= 1).await;
     let stats = ignoring.stop().await;
     assert!(stats.ignored >= 1 && stats.opened == 0, "{stats:?}");
 
@@ -92,13 +107,9 @@ async fn admission_refuses_after_the_handshake() {
 #[tokio::test]
 async fn admission_ignores_too_many_handshakes() {
     let server = with(Arc::new(NoQuota), Limits { max_handshakes: 0, ..Limits::default() });
-    let config = ClientConfig {
-        timeout: Some(Duration::from_millis(100)),
-        ..server.client_config(loopback())
-    };
-    let error = Client::new(config).unwrap().get(&server.url("/health")).await.err().unwrap();
-    assert_eq!(error.failure(), Failure::Timeout);
-    assert!(server.stop().await.overloaded >= 1);
+    time_out_until(&server, |stats| stats.overloaded >= 1).await;
+    let stats = server.stop().await;
+    assert!(stats.overloaded >= 1 && stats.opened == 0, "{stats:?}");
 }
 
 /// Many clients connect at random and end in different ways: they close, are dropped, disappear
@@ -168,12 +179,13 @@ async fn churn(server: &Running, source: SocketAddr, way: u32) {
             let _ = tokio::time::timeout(Duration::from_millis(2), client.connect(&url)).await;
         }
         // Disappears without CONNECTION_CLOSE, during a response or while idle.
-        _ => vanish(config, url, way == 3).await,
+        _ => drop(vanish(config, url, way == 3).await),
     }
 }
 
-/// Connects in a separate runtime, which is then dropped before it can send anything more.
-async fn vanish(config: ClientConfig, url: String, ask: bool) {
+/// Connects in a separate runtime, which is then dropped before it can send anything more. Returns
+/// whether the client got a response on the connection.
+async fn vanish(config: ClientConfig, url: String, ask: bool) -> bool {
     let vanished = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let held = runtime.block_on(async {
@@ -189,17 +201,22 @@ async fn vanish(config: ClientConfig, url: String, ask: bool) {
         drop(runtime);
         held.is_some()
     });
-    vanished.await.unwrap();
+    vanished.await.unwrap()
 }
 
 #[tokio::test]
 async fn quota_counts_a_vanished_client_until_the_idle_timeout() {
+    // The timeout is much longer than a busy machine needs for the handshake and a request.
+    const IDLE: Duration = Duration::from_secs(3);
     let admission = Watched::new(UserSpaceQuota::new(QuotaConfig::default()).unwrap());
-    let limits = Limits { idle_timeout: Duration::from_millis(300), ..Limits::default() };
+    let limits = Limits { idle_timeout: IDLE, ..Limits::default() };
     let server = with(admission.clone(), limits);
     for ask in [true, false] {
-        vanish(server.client_config(loopback()), server.url("/"), ask).await;
+        let begun = Instant::now();
+        let connected = vanish(server.client_config(loopback()), server.url("/"), ask).await;
+        assert!(connected, "the client did not connect");
         let seen = admission.until("opened, then gone", |seen| seen.open == 0).await;
+        assert!(begun.elapsed() >= IDLE, "not by the idle timeout");
         assert_eq!(seen.opened.len(), if ask { 1 } else { 2 });
         assert_eq!(admission.inner.total(), 0);
     }

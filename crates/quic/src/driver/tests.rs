@@ -2,7 +2,6 @@
 //! never read, and the clock does not matter: the tests check what one round of sending produces.
 
 use std::net::SocketAddr;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use equic_transport::{
@@ -13,8 +12,8 @@ use equic_wire::{KnownVersion, VarInt};
 use rustls::pki_types::PrivateKeyDer;
 
 use super::*;
+use crate::endpoint_shared::EndpointShared;
 use crate::memory::SendMemory;
-use crate::socket::{IncomingQueue, Shared};
 use crate::tokens::Tokens;
 use crate::udp::Offloads;
 
@@ -27,7 +26,7 @@ const MESSAGE: u64 = 65_536;
 /// A socket's task that the runtime does not run. Tests call its functions.
 struct Idle {
     driver: Driver,
-    cells: Vec<Arc<Cell>>,
+    connections: Vec<Arc<SharedConnection>>,
     /// The peers' ends of the connections.
     clients: Vec<Connection>,
     /// The socket to which the connections send.
@@ -66,9 +65,7 @@ impl Idle {
         let bind = || std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let (own, peers) = (bind(), bind());
         let udp = Udp::new(own, Offloads { receive: true, send: true }, true).unwrap();
-        let shared = Arc::new(Shared {
-            incoming: Mutex::new(IncomingQueue::default()),
-            arrived: tokio::sync::Notify::new(),
+        let shared = Arc::new(EndpointShared {
             gone: tokio::sync::Notify::new(),
             broken: Default::default(),
             #[cfg(feature = "qlog")]
@@ -83,14 +80,14 @@ impl Idle {
         let config = EndpointConfig::new(&crate::default_provider().unwrap()).unwrap();
         let endpoint = Endpoint::new(config, None, [7; 32]);
         let socket = Socket::new(endpoint, udp, None, Instant::now(), shared);
-        let driver = Driver::new(Arc::clone(&socket), Vec::new(), 0);
-        let (cells, clients) = (Vec::new(), Vec::new());
-        let mut idle = Idle { driver, cells, clients, peers, tls: tls() };
+        let driver = Driver::new(Arc::clone(&socket), Vec::new(), 0, Arc::default());
+        let (connections, clients) = (Vec::new(), Vec::new());
+        let mut idle = Idle { driver, connections, clients, peers, tls: tls() };
         for number in 0..count {
             let peer = idle.peers.local_addr().unwrap();
             let (client, connection) = idle.connection(number, peer, window, bytes);
-            let cell = socket.add(&mut socket.lock(), Handle(number), connection);
-            idle.cells.push(cell);
+            let conn = socket.add(&mut socket.lock(), Handle(number), connection);
+            idle.connections.push(conn);
             idle.clients.push(client);
         }
         // The runtime must learn from the system that the socket is writable.
@@ -165,17 +162,44 @@ impl Idle {
     /// to send at once.
     fn work(&mut self) -> bool {
         let socket = Arc::clone(&self.driver.socket);
-        let _ = socket.take_touched(&mut self.driver.work, std::task::Waker::noop());
+        let _ = socket.driver.take_work(&mut self.driver.work, std::task::Waker::noop());
         let mut inner = socket.lock();
         let udp = Arc::clone(&inner.udp);
-        assert!(self.driver.work(Outlets { first: &udp, others: &[] }, &mut inner));
-        !self.driver.work.is_empty() || inner.crowds.may_go()
+        assert!(self.driver.work(SendSockets { first: &udp, others: &[] }, &mut inner));
+        !self.driver.work.is_empty() || inner.bottlenecks.may_go()
     }
 
     /// Returns the bytes in flight of each connection.
     fn in_flight(&self) -> Vec<u64> {
-        self.cells.iter().map(|cell| cell.lock().connection.stats().path.bytes_in_flight).collect()
+        self.connections
+            .iter()
+            .map(|conn| conn.lock().connection.stats().path.bytes_in_flight)
+            .collect()
     }
+}
+
+/// Asks whether a connection may send now.
+fn begin(inner: &mut Inner, state: &mut State, now: Timestamp, first: bool) -> Turn {
+    let State { connection, membership, .. } = state;
+    inner.bottlenecks.begin(connection, membership, now, first)
+}
+
+/// Ends the turn of a connection that has more to send.
+fn end(
+    inner: &mut Inner,
+    conn: &Arc<SharedConnection>,
+    state: &mut State,
+    now: Timestamp,
+    turn: Turn,
+) {
+    let State { connection, membership, .. } = state;
+    inner.bottlenecks.end(conn, connection, membership, now, turn, true);
+}
+
+/// Removes a connection from its group.
+fn leave(inner: &mut Inner, state: &mut State) {
+    let State { connection, membership, .. } = state;
+    inner.bottlenecks.leave(connection, membership);
 }
 
 /// The limit applies even if the congestion window is larger. The task then receives what has
@@ -218,13 +242,13 @@ async fn turn_is_shared_by_many_connections_to_one_address() {
     assert!(!idle.work(), "the window is full until something is acknowledged");
     assert_eq!(idle.in_flight(), first);
     // The packets of these connections are then no longer in flight.
-    for cell in &idle.cells[..count] {
-        cell.close(VarInt::from_u32(0), "");
+    for conn in &idle.connections[..count] {
+        conn.close(VarInt::from_u32(0), "");
     }
     // This happens when the application writes: the connection is handled before those that wait
     // for their turn.
-    let last = &idle.cells[99];
-    last.touch(&mut last.lock());
+    let last = &idle.connections[99];
+    last.wake_driver(&mut last.lock());
     while idle.work() {}
     let second = sent(&idle.in_flight());
     let next: u64 = second[count..].iter().sum();
@@ -246,8 +270,8 @@ async fn turn_is_one_message() {
     assert!(sent.iter().sum::<u64>() < 32 * 12_000 + MESSAGE, "{sent:?}");
 }
 
-/// In a round, the connections without a crowd together send up to 256 KiB, and so do those in
-/// crowds. The number of connections that have something to send does not matter.
+/// In a round, the connections without a group together send up to 256 KiB, and so do those in
+/// groups. The number of connections that have something to send does not matter.
 #[tokio::test]
 async fn turn_of_many_connections_sends_256_kib_before_receiving() {
     for (count, least) in [(10, 256 << 10), (40, 200_000)] {
@@ -257,7 +281,7 @@ async fn turn_of_many_connections_sends_256_kib_before_receiving() {
         for number in count..2 * count {
             let peer = others.local_addr().unwrap();
             let (_, connection) = idle.connection(number, peer, 1 << 20, 100_000);
-            idle.cells.push(socket.add(&mut socket.lock(), Handle(number), connection));
+            idle.connections.push(socket.add(&mut socket.lock(), Handle(number), connection));
         }
         let before: u64 = idle.in_flight().iter().sum();
         assert!(idle.work(), "there is more");
@@ -284,7 +308,7 @@ async fn receive_takes_small_messages_all_at_once() {
         for sender in &senders {
             sender.send_to(&vec![7; size], udp.local_addr()).unwrap();
         }
-        idle.driver.asks = true;
+        idle.driver.asks_system = true;
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let received = idle.driver.receive(&mut cx, &udp, &mut socket.lock()).unwrap();
         assert_eq!(received, Some(expected));
@@ -298,25 +322,25 @@ async fn receive_answers_small_messages_without_waiting_for_all_senders() {
     let idle = Idle::new(50, 1 << 20, 100_000).await;
     let socket = Arc::clone(&idle.driver.socket);
     let (now, mut inner) = (socket.now(), socket.lock());
-    let (bulk, fresh) = idle.cells.split_at(38);
-    for cell in bulk {
-        let mut state = cell.lock();
-        let turn = inner.crowds.begin(&mut state, now, true);
+    let (bulk, fresh) = idle.connections.split_at(38);
+    for conn in bulk {
+        let mut state = conn.lock();
+        let turn = begin(&mut inner, &mut state, now, true);
         assert!(matches!(turn, Turn::Now(20_000..25_000)), "a 16th of the minimum window");
-        inner.crowds.end(cell, &mut state, now, (turn, true));
+        end(&mut inner, conn, &mut state, now, turn);
     }
-    for cell in fresh {
-        let mut state = cell.lock();
-        let turn = inner.crowds.begin(&mut state, now, false);
+    for conn in fresh {
+        let mut state = conn.lock();
+        let turn = begin(&mut inner, &mut state, now, false);
         assert!(turn == Turn::Later, "others wait");
-        inner.crowds.end(cell, &mut state, now, (turn, true));
+        end(&mut inner, conn, &mut state, now, turn);
     }
     let order = [&fresh[..8], &bulk[..1], &fresh[8..], &bulk[1..]].concat();
     for (number, expected) in order.iter().enumerate() {
-        let next = inner.crowds.next(now).unwrap();
+        let next = inner.bottlenecks.next(now).unwrap();
         assert!(Arc::ptr_eq(&next, expected), "{number}");
     }
-    assert!(inner.crowds.next(now).is_none());
+    assert!(inner.bottlenecks.next(now).is_none());
 }
 
 /// The runtime polls sockets when tasks have nothing to do. A task that sends all the time must
@@ -331,7 +355,7 @@ async fn receive_runs_after_256_kib_were_sent() {
     idle.peers.send_to(&[7; 100], udp.local_addr()).unwrap();
     let mut cx = Context::from_waker(std::task::Waker::noop());
     let mut receive = |idle: &mut Idle| {
-        idle.driver.asks = idle.driver.batch.has_sent(SENT);
+        idle.driver.asks_system = idle.driver.batch.has_sent(SEND_QUANTUM);
         idle.driver.receive(&mut cx, &udp, &mut socket.lock()).unwrap()
     };
     assert_eq!(receive(&mut idle), None, "the runtime has not polled");
@@ -341,10 +365,10 @@ async fn receive_runs_after_256_kib_were_sent() {
     assert_eq!(receive(&mut idle), None, "nothing more has arrived");
 }
 
-/// A client that shares its address with no other client is in no crowd. Many clients at one
-/// address are a crowd. At the end, no crowd is left.
+/// A client that shares its address with no other client is in no group. Many clients at one
+/// address are a group. At the end, no group is left.
 #[tokio::test]
-async fn crowd_has_only_addresses_of_several_connections() {
+async fn bottleneck_group_needs_several_connections_to_one_address() {
     let idle = Idle::new(0, 12_000, 0).await;
     let socket = Arc::clone(&idle.driver.socket);
     let add = |number: usize, host: usize| {
@@ -352,41 +376,41 @@ async fn crowd_has_only_addresses_of_several_connections() {
         let (_, connection) = idle.connection(number, address, 12_000, 0);
         socket.add(&mut socket.lock(), Handle(number), connection)
     };
-    let mut cells: Vec<_> = (0..100).map(|number| add(number, number)).collect();
-    assert_eq!(socket.lock().crowds.count(), 0);
-    cells.extend((100..140).map(|number| add(number, 200)));
+    let mut connections: Vec<_> = (0..100).map(|number| add(number, number)).collect();
+    assert_eq!(socket.lock().bottlenecks.count(), 0);
+    connections.extend((100..140).map(|number| add(number, 200)));
     let mut inner = socket.lock();
-    assert_eq!(inner.crowds.count(), 1);
+    assert_eq!(inner.bottlenecks.count(), 1);
     let now = socket.now();
     let turns: Vec<_> =
-        cells.iter().map(|cell| inner.crowds.begin(&mut cell.lock(), now, false)).collect();
+        connections.iter().map(|conn| begin(&mut inner, &mut conn.lock(), now, false)).collect();
     assert!(turns[..100].iter().all(|turn| *turn == Turn::Alone));
     assert!(turns[100..].iter().all(|turn| *turn != Turn::Alone));
-    cells.iter().for_each(|cell| inner.crowds.leave(&mut cell.lock()));
-    assert!(inner.crowds.are_empty());
+    connections.iter().for_each(|conn| leave(&mut inner, &mut conn.lock()));
+    assert!(inner.bottlenecks.are_empty());
 }
 
-/// A connection that leaves a crowd, for example by migrating, no longer waits for the others.
+/// A connection that leaves a group, for example by migrating, no longer waits for the others.
 #[tokio::test]
-async fn crowd_that_is_left_holds_nothing_back() {
+async fn bottleneck_group_that_is_left_holds_nothing_back() {
     let mut idle = Idle::new(100, 12_000, 100_000).await;
     idle.work();
     let before = idle.in_flight()[99];
-    let cell = Arc::clone(&idle.cells[99]);
+    let conn = Arc::clone(&idle.connections[99]);
     {
         let socket = Arc::clone(&idle.driver.socket);
-        let mut state = cell.lock();
-        socket.lock().crowds.leave(&mut state);
-        cell.touch(&mut state);
+        let mut state = conn.lock();
+        leave(&mut socket.lock(), &mut state);
+        conn.wake_driver(&mut state);
     }
     idle.work();
     assert!(idle.in_flight()[99] >= before + 10_000, "{} {before}", idle.in_flight()[99]);
 }
 
-/// The bytes in flight of a connection that leaves no longer count in the crowd, so that others get
+/// The bytes in flight of a connection that leaves no longer count in the group, so that others get
 /// a turn.
 #[tokio::test]
-async fn crowd_that_is_left_makes_room_for_others() {
+async fn bottleneck_group_that_is_left_makes_room_for_others() {
     let mut idle = Idle::new(100, 12_000, 100_000).await;
     let before = idle.in_flight();
     while idle.work() {}
@@ -396,8 +420,8 @@ async fn crowd_that_is_left_makes_room_for_others() {
     {
         let socket = Arc::clone(&idle.driver.socket);
         let mut inner = socket.lock();
-        for cell in &idle.cells[..count] {
-            inner.crowds.leave(&mut cell.lock());
+        for conn in &idle.connections[..count] {
+            leave(&mut inner, &mut conn.lock());
         }
     }
     let before = idle.in_flight();

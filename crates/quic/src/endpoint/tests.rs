@@ -1,13 +1,13 @@
 //! Tests of several connection attempts that wait at the same time.
 
-use std::future::Future as _;
+use std::future::{Future as _, poll_fn};
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::task::Poll;
 
 use rustls::RootCertStore;
 use rustls::pki_types::PrivateKeyDer;
 
 use super::*;
-use crate::Connecting;
 
 const NAME: &str = "localhost";
 const LOOPBACK: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
@@ -30,7 +30,7 @@ async fn attempts(count: usize) -> (Endpoint, Vec<(Endpoint, Connecting)>) {
     });
     let clients = clients.collect();
     let all_wait = async {
-        while server.owner.shared.queue().list.len() < count {
+        while server.owner.attempts.len() < count {
             tokio::task::yield_now().await;
         }
     };

@@ -18,8 +18,8 @@ use equic_transport::qlog::{Event, FileHeader, JsonSeq, QlogSink, ReferenceTime,
 use equic_transport::{Connection, Timestamp};
 use equic_wire::Side;
 
-use crate::NewConnection;
 use crate::event::Subscriber;
+use crate::new_connection::NewConnection;
 
 use writer::{Held, LogEnd, MAX_WAITING, Target, Writer};
 

@@ -1,10 +1,11 @@
 //! Tests of how connections start: 0-RTT, tokens, versions. The peer is this crate or quinn.
 
+use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
 
 use equic_quic::{
-    ClientConfig, Connection, EarlyData, Endpoint, ReadError, ServerConfig, TransportConfig,
-    WriteError,
+    ClientConfig, Connection, ConnectionError, EarlyData, Endpoint, ReadError, SendMemory,
+    ServerConfig, TransportConfig, WriteError,
 };
 use equic_wire::KnownVersion;
 use tokio::io::AsyncReadExt;
@@ -79,6 +80,30 @@ async fn early_data_is_accepted() {
     assert_eq!(soon("connected", second.handshake()).await, Ok(EarlyData::Accepted));
     exchange(&second, 100_000).await;
     assert!(!second.is_early());
+}
+
+/// An ICMP error ends a connection that has early data to send. The data must no longer count.
+#[tokio::test]
+async fn early_data_to_a_closed_port_frees_its_memory() {
+    let identity = Identity::new();
+    let server = early_server(&identity);
+    let _told = echo_early(server.clone());
+    let memory = SendMemory::new(1 << 20);
+    let settings = settings().with_heed_unreachable(true).with_send_memory(memory.clone());
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let client = Endpoint::new(settings, None, vec![socket]).unwrap();
+    let config = early_client(&identity);
+    exchange(&connect(&client, &config, &server).await, 1000).await;
+    let closed = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let connection = client.connect_with(&config, closed, NAME).unwrap().into_0rtt();
+    let Ok(connection) = connection else { panic!("no session") };
+    let (mut send, _receive) = connection.open_bi().await.unwrap();
+    send.write_all(&body(50_000)).await.unwrap();
+    let closed = soon("closed", connection.closed()).await;
+    assert!(matches!(closed, ConnectionError::Unreachable(_)), "{closed}");
+    drop(server);
+    soon("idle", client.wait_idle()).await;
+    assert_eq!(memory.used(), 0);
 }
 
 /// The server has forgotten the session. The client must send its data again, on streams that have

@@ -11,6 +11,7 @@ mod foreign;
 mod hooks;
 mod hostile;
 mod identity;
+mod layers;
 mod local;
 mod logs;
 mod own;

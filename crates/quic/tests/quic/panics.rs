@@ -100,16 +100,19 @@ async fn panic_in_the_applications_task_ends_the_connection_there() {
     let told = soon("told", task).await;
     // The connection ends if the hook is called at once, and also if the socket's task calls it.
     drop(told);
-    let error = loop {
-        if let Some(error) = first.close_reason() {
-            break error;
+    let ended = async {
+        loop {
+            if let Some(error) = first.close_reason() {
+                break error;
+            }
+            // The socket's task handles the connection after a write.
+            if let Ok((mut send, _)) = first.open_bi().await {
+                let _ = send.write_all(b"look").await;
+            }
+            tokio::task::yield_now().await;
         }
-        // The socket's task handles the connection after a write.
-        if let Ok((mut send, _)) = first.open_bi().await {
-            let _ = send.write_all(b"look").await;
-        }
-        tokio::task::yield_now().await;
     };
+    let error = soon("ended", ended).await;
     assert!(is_internal_error(&error), "{error:?}");
     assert_eq!(client.broken_connections(), 1);
     exchange(&second, 5_000).await;

@@ -10,7 +10,7 @@ use super::Connection;
 use super::bounds::PATIENCE;
 use super::config::TransportConfig;
 use super::presence::MayBeAttached;
-use super::space::{SentFrame, SpaceId};
+use super::space::{FrameList, SentFrame, SpaceId};
 use crate::Timestamp;
 use crate::operation::Operation;
 use crate::received::AckPolicy;
@@ -109,7 +109,7 @@ impl Connection {
         &mut self,
         id: SpaceId,
         writer: &mut Writer<'_>,
-        frames: &mut Vec<SentFrame>,
+        frames: &mut FrameList,
     ) {
         let Some((number, policy)) = self.acks.due() else { return };
         let AckPolicy { ack_eliciting_threshold, max_ack_delay, reordering_threshold } = policy;

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use equic_wire::StreamId;
 use equic_wire::frame::Ack;
+use equic_wire::{Side, StreamId};
 
 use super::Connection;
 use super::path::Acknowledged;
@@ -267,44 +267,14 @@ impl Connection {
                 continue;
             }
             self.end_run(run);
-            match frame {
-                SentFrame::Ack(largest) => self.on_ack_acked(id, *largest),
-                SentFrame::PathAck(path, largest) => {
-                    self.on_ack_acked(SpaceId::Data(*path), *largest);
-                }
-                SentFrame::Crypto(range) => {
-                    if let Some(space) = self.space(id.of_crypto()) {
-                        space.crypto_out.get_mut().on_acked(range.clone());
-                    }
-                }
-                SentFrame::Control(control) => self.streams.on_control_acked(*control),
-                SentFrame::RetireConnectionId(path, sequence) => {
-                    if let Some(remote) = self.ids.remote_of_mut(*path) {
-                        remote.on_acked(*sequence);
-                    }
-                }
-                SentFrame::Multipath(frame) => {
-                    if let Some(paths) = &mut self.multipath {
-                        paths.on_acked(*frame);
-                    }
-                }
-                SentFrame::Extension(one) => self.tell_fate(Operation::FrameAcked, one),
-                SentFrame::AckFrequency(number) => self.on_ack_frequency_acked(*number),
-                SentFrame::Stream { .. }
-                | SentFrame::HandshakeDone
-                | SentFrame::NewConnectionId(..)
-                | SentFrame::NewToken(_)
-                | SentFrame::Datagram
-                | SentFrame::Validation
-                | SentFrame::Ping => {}
-            }
+            frame.on_acked(self, id);
         }
     }
 
     /// Processes the acknowledgement of a packet in which we acknowledged packets up to `largest`.
     /// The space may already be discarded.
     #[inline(always)]
-    fn on_ack_acked(&mut self, id: SpaceId, largest: u64) {
+    pub(super) fn on_ack_acked(&mut self, id: SpaceId, largest: u64) {
         if let Some(space) = self.space(id) {
             space.received.on_ack_acked(largest);
         }
@@ -404,7 +374,7 @@ impl Connection {
     }
 
     /// Reports to the hook that sent a frame, once, whether the frame was acknowledged or lost.
-    fn tell_fate(&mut self, operation: Operation, one: &Extension) {
+    pub(super) fn tell_fate(&mut self, operation: Operation, one: &Extension) {
         let owner = self.hooks.owner(one.frame_type);
         if one.eliciting && owner.is_some_and(|(id, _)| id == one.hook) {
             let (frame_type, token) = (one.frame_type, one.token);
@@ -429,41 +399,18 @@ impl Connection {
         #[cfg(feature = "qlog")]
         self.log_again(frames);
         for frame in frames {
-            match frame {
-                // RFC 9221 s.5: a datagram that arrives late is of no use.
-                SentFrame::Ack(_)
-                | SentFrame::PathAck(..)
-                | SentFrame::Validation
-                | SentFrame::Ping
-                | SentFrame::Datagram => {}
-                SentFrame::AckFrequency(number) => self.acks.on_lost(*number),
-                SentFrame::Crypto(range) => {
-                    // If the space is discarded, its keys are discarded as well.
-                    if let Some(space) = self.space(id.of_crypto()) {
-                        space.crypto_out.get_mut().on_lost(range.clone());
-                    }
-                }
-                SentFrame::Stream { id, range, fin } => {
-                    self.streams.on_piece_lost(*id, range.clone(), *fin);
-                }
-                SentFrame::Control(control) => self.streams.on_control_lost(*control),
-                SentFrame::NewToken(token) => self.tokens.push_back(token.clone()),
-                SentFrame::HandshakeDone => self.handshake.on_done_lost(),
-                SentFrame::NewConnectionId(path, sequence) => {
-                    self.on_new_id_lost(*path, *sequence);
-                }
-                SentFrame::RetireConnectionId(path, sequence) => {
-                    self.on_retirement_lost(*path, *sequence);
-                }
-                SentFrame::Multipath(frame) => {
-                    if let Some(paths) = &mut self.multipath {
-                        paths.on_lost(*frame);
-                    }
-                }
-                // The fate of a packet that is only probed is still unknown.
-                SentFrame::Extension(_) if probe => {}
-                SentFrame::Extension(one) => self.tell_fate(Operation::FrameLost, one),
-            }
+            frame.on_lost(self, id, probe);
         }
+    }
+
+    /// Returns true if the peer has validated our address, so that its anti-amplification limit no
+    /// longer applies (RFC 9002 A.6).
+    pub(super) fn peer_completed_validation(&self) -> bool {
+        self.side == Side::Server
+            || self.handshake.is_confirmed()
+            || self
+                .spaces
+                .get(SpaceId::Handshake)
+                .is_some_and(|own| own.loss.largest_acked().is_some())
     }
 }

@@ -3,11 +3,18 @@
 use std::time::Duration;
 
 use equic_wire::frame::{ConnectionClose, Frame, FrameType};
-use equic_wire::{TransportErrorCode, VarInt};
+use equic_wire::packet::MIN_INITIAL_DATAGRAM;
+use equic_wire::{Side, TransportErrorCode, VarInt, Writer};
 
-use super::{Connection, Event};
+use super::budget::Target;
+use super::packet_builder::{Padding, TxNumber};
+use super::presence::{MayBeAttached, Presence};
+use super::send_packet::TxPlace;
+use super::space::SpaceId;
+use super::{Connection, Event, Transmit};
 use crate::Timestamp;
 use crate::operation::Operation;
+use crate::received::EcnCodepoint;
 use crate::violation::{Failure, Violation};
 
 /// Maximum size of a reason phrase in bytes. Longer ones are cut before they are sent or stored.
@@ -277,5 +284,106 @@ impl Connection {
                 reason,
             },
         })
+    }
+
+    /// Sends what the peer needs to complete the handshake, if the application closed the
+    /// connection before that was sent.
+    pub(super) fn transmit_last_flight(
+        &mut self,
+        hooks: impl Presence,
+        now: Timestamp,
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        if !self.closing.ends_by_application() || !self.handshake.is_complete() {
+            return None;
+        }
+        // The server's later flights contain only session tickets.
+        let owed = match self.side {
+            // After the handshake is confirmed, the space is gone, and the peer has the client's
+            // Finished.
+            Side::Client => self.spaces.has_crypto(SpaceId::Handshake),
+            Side::Server => self.handshake.owes_done(),
+        };
+        let key = self.path().key();
+        let target = Target { path: key, shared: true };
+        owed.then(|| self.datagram_on(hooks, now, target, buffer)).flatten()
+    }
+
+    /// RFC 9000 s.10.2: sends CONNECTION_CLOSE in each packet number space that the peer may be
+    /// able to read. Returns `None` if CONNECTION_CLOSE is not due.
+    pub(super) fn transmit_close(
+        &mut self,
+        _now: Timestamp,
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        let Closing::Telling { error, tell, .. } = &mut self.closing else { return None };
+        if !std::mem::take(tell) {
+            return None;
+        }
+        let error = error.clone();
+        // RFC 10069 s.2.6: any path can carry CONNECTION_CLOSE.
+        let best = if self.speaks_multipath() { self.best_path() } else { None };
+        let key = best.unwrap_or(self.path().key());
+        let path = &self.paths[key];
+        let credit = path.credit().map_or(usize::MAX, |credit| credit as usize);
+        let data = SpaceId::Data(path.id());
+        let size = buffer.len().min(MIN_INITIAL_DATAGRAM).min(credit);
+        let mut writer = Writer::new(&mut buffer[..size]);
+        let there = |id: &SpaceId| {
+            let keys = self.keys.has(*id) && (!id.is_data() || self.handshake.is_complete());
+            keys && self.spaces.get(*id).is_some()
+        };
+        let spaces: Vec<SpaceId> =
+            [SpaceId::Initial, SpaceId::Handshake, data].into_iter().filter(there).collect();
+        for id in &spaces {
+            let initial = spaces.first() == Some(&SpaceId::Initial) && spaces.last() == Some(id);
+            let pad = if initial { Padding::to(size) } else { Padding::NONE };
+            let before = writer.position();
+            let place = TxPlace { space: *id, path: key };
+            if self.write_close(place, &error, &mut writer, pad).is_none() {
+                // The packets before this one report the same error.
+                writer.truncate(before);
+                break;
+            }
+        }
+        if writer.position() == 0 {
+            return None;
+        }
+        if spaces.first() == Some(&SpaceId::Initial) {
+            // RFC 9000 s.14.1.
+            writer.zeros(writer.remaining()).ok()?;
+        }
+        let size = writer.position();
+        self.on_datagram_sent(key, size);
+        let ecn = EcnCodepoint::NotEct;
+        #[cfg(feature = "qlog")]
+        self.log_datagram_sent(key, ecn, writer.written());
+        Some(self.transmit_on(key, ecn, size))
+    }
+
+    /// Writes a packet that has only CONNECTION_CLOSE. Returns `None` if it could not be written.
+    fn write_close(
+        &mut self,
+        place: TxPlace,
+        error: &ConnectionError,
+        writer: &mut Writer<'_>,
+        pad: Padding,
+    ) -> Option<()> {
+        let id = place.space;
+        let space = self.spaces.get(id)?;
+        let (next, acked) = (space.numbers.next(), space.loss.largest_acked());
+        let number = TxNumber { space: id, number: next, acked };
+        let mut packet = self.begin_packet(MayBeAttached, place.path, number, None, writer, pad)?;
+        let mut room = packet.payload()?;
+        Connection::close_frame(error, id.is_data()).write(&mut room).ok()?;
+        let written = room.position();
+        packet.wrote(written, false)?;
+        packet.pad(packet.padding_wanted())?;
+        let mut packet = packet.finish()?;
+        self.spaces.get_mut(id)?.numbers.take(next);
+        self.stats.packets_sent += 1;
+        #[cfg(feature = "qlog")]
+        self.log_sending(&packet, false);
+        packet.protect(&mut self.keys)
     }
 }

@@ -7,7 +7,7 @@ use equic_wire::Writer;
 use equic_wire::frame::{DatagramFrame, Frame};
 
 use super::path::Path;
-use super::space::{SentFrame, SpaceId};
+use super::space::{FrameList, SentFrame, SpaceId};
 use super::{Connection, Event};
 use crate::lazy::{LazyBox, StaticDefault};
 use crate::operation::Operation;
@@ -216,7 +216,7 @@ impl Connection {
         &mut self,
         id: SpaceId,
         writer: &mut Writer<'_>,
-        frames: &mut Vec<SentFrame>,
+        frames: &mut FrameList,
     ) {
         self.datagrams.first = false;
         while let Some(data) = self.datagrams.outgoing.waiting.front().cloned() {

@@ -1,11 +1,14 @@
-//! Connection IDs that a connection issues, and changes that its endpoint must learn.
+//! Connection IDs that both ends issue and retire, and changes that the endpoint must learn.
 
 use std::net::SocketAddr;
 
-use equic_wire::{ConnectionId, KnownVersion};
+use equic_wire::frame::NewConnectionId;
+use equic_wire::{ConnectionId, KnownVersion, PathId};
 
 use super::Connection;
+use crate::Timestamp;
 use crate::cid::EndpointEvent;
+use crate::operation::Operation;
 
 /// What a server reads from a client's first Initial packet before it opens the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +65,37 @@ impl Connection {
     pub(super) fn issue_ids(&mut self) {
         if self.handshake.is_complete() {
             self.ids.issue(&mut self.rng);
+        }
+    }
+
+    /// Processes a RETIRE_CONNECTION_ID or PATH_RETIRE_CONNECTION_ID frame.
+    pub(super) fn on_retire_connection_id(
+        &mut self,
+        now: Timestamp,
+        path: PathId,
+        sequence: u64,
+        dcid: ConnectionId,
+    ) {
+        self.notify(Operation::RetireConnectionId, sequence);
+        let Some(local) = self.ids.local_of_mut(path) else { return };
+        if let Err(violation) = local.on_retire(now, sequence, dcid) {
+            self.fail(now, violation);
+        }
+    }
+
+    /// Processes a NEW_CONNECTION_ID or PATH_NEW_CONNECTION_ID frame.
+    pub(super) fn on_new_connection_id(
+        &mut self,
+        now: Timestamp,
+        path: PathId,
+        new: &NewConnectionId,
+    ) {
+        // IDs of an abandoned path would have to be retired at once.
+        if self.multipath.as_ref().is_some_and(|paths| !paths.is_alive(path)) {
+            return;
+        }
+        if let Err(violation) = self.take_new_id(path, new) {
+            self.fail(now, violation);
         }
     }
 }

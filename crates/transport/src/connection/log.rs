@@ -8,9 +8,6 @@ mod changes;
 mod paths;
 
 use equic_wire::KnownVersion;
-use equic_wire::frame::{
-    Frame, NewConnectionId, PathNewConnectionId, PathRetireConnectionId, UnknownFrame,
-};
 use equic_wire::packet::{PacketType, Retry, VersionNegotiation};
 use equic_wire::params::TransportParameters;
 
@@ -18,8 +15,7 @@ use super::Connection;
 use super::close::CloseReason;
 use super::packet_builder::{BuiltPacket, TAG_LEN};
 use super::paths::PathKey;
-use super::space::{PathId, Sent, SentFrame, SpaceId};
-use super::write::{control_frame, varint};
+use super::space::{Sent, SentFrame, SpaceId};
 use crate::Timestamp;
 use crate::operation::Operation;
 use crate::qlog::{
@@ -289,58 +285,11 @@ impl Connection {
     pub(super) fn log_again(&mut self, frames: &[SentFrame]) {
         self.with_log(|connection, log| {
             let again: Vec<Retransmitted> =
-                frames.iter().filter_map(|frame| connection.retransmitted(frame)).collect();
+                frames.iter().filter_map(|frame| frame.logged(connection)).collect();
             if !again.is_empty() {
                 log.emit(connection.path().key(), EventKind::MarkedForRetransmit(&again));
             }
         });
-    }
-
-    fn retransmitted(&self, frame: &SentFrame) -> Option<Retransmitted> {
-        Some(Retransmitted::Frame(match frame {
-            SentFrame::Ack(_)
-            | SentFrame::PathAck(..)
-            | SentFrame::Validation
-            | SentFrame::Ping
-            | SentFrame::Datagram => {
-                return None;
-            }
-            // The frame is built again from the present state.
-            SentFrame::Multipath(_) => return None,
-            // A new request with other values replaces it.
-            SentFrame::AckFrequency(_) => return None,
-            SentFrame::Crypto(range) => return Some(Retransmitted::Crypto(range.clone())),
-            SentFrame::Stream { id, range, fin } => {
-                let (range, fin) = (range.clone(), *fin);
-                return Some(Retransmitted::Stream { id: *id, range, fin });
-            }
-            SentFrame::Control(control) => control_frame(*control),
-            SentFrame::HandshakeDone => Frame::HandshakeDone,
-            // Tokens are secret and never logged.
-            SentFrame::NewToken(_) => return None,
-            SentFrame::NewConnectionId(path, sequence) => {
-                let local = self.ids.local_of(*path)?;
-                let new = local.get(*sequence)?;
-                let retire = varint(local.retire_prior_to(new.sequence));
-                let sequence = varint(new.sequence);
-                let new = NewConnectionId::new(sequence, retire, new.id, new.token)?;
-                match *path {
-                    PathId::ZERO => Frame::NewConnectionId(new),
-                    path_id => Frame::PathNewConnectionId(PathNewConnectionId { path_id, new }),
-                }
-            }
-            SentFrame::RetireConnectionId(PathId::ZERO, sequence) => {
-                Frame::RetireConnectionId(varint(*sequence))
-            }
-            SentFrame::RetireConnectionId(path, sequence) => {
-                let (path_id, sequence_number) = (*path, varint(*sequence));
-                Frame::PathRetireConnectionId(PathRetireConnectionId { path_id, sequence_number })
-            }
-            SentFrame::Extension(one) => Frame::Unknown(UnknownFrame {
-                frame_type: equic_wire::frame::FrameType(varint(one.frame_type)),
-                rest: &[],
-            }),
-        }))
     }
 
     /// Logs the times of the timers for loss detection, acknowledgements and idleness.

@@ -7,7 +7,6 @@ use super::close::Closing;
 use super::space::SentFrame;
 use super::{Connection, Event};
 use crate::Timestamp;
-use crate::lazy::LazyBox;
 
 impl Connection {
     /// Called when there is nothing to send. If nothing is in flight either, frees memory that is
@@ -32,9 +31,7 @@ impl Connection {
         if self.events.is_empty() {
             self.events = VecDeque::new();
         }
-        if self.tokens.is_empty() {
-            self.tokens = LazyBox::default();
-        }
+        self.outbox.shrink();
     }
 
     /// Returns the number of bytes kept because of what the peer sent or did not acknowledge. The

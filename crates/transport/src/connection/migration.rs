@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use equic_wire::{ConnectionId, Side};
 use rand::{Rng, RngCore};
 
-use super::path::{AddressOrigin, Answer, Path};
+use super::path::{AddressOrigin, Addresses, Answer, Path};
 use super::paths::PathKey;
 use super::presence::MayBeAttached;
 use super::space::{PathId, SpaceId};
@@ -74,7 +74,7 @@ impl Connection {
         }
         let (remote, id) = (self.path().remote(), self.path().id());
         let sequence = self.unused_id(id).ok_or(MigrateError::NoConnectionId)?;
-        let key = self.add_path(now, id, (remote, local));
+        let key = self.add_path(now, id, Addresses { remote, local });
         if let Some(path) = self.paths.get_mut(key) {
             path.use_remote_id(Some(sequence));
         }
@@ -164,14 +164,14 @@ impl Connection {
             // RFC 9000 s.9: no migration before the handshake is confirmed.
             (From::New(..), SpaceId::Initial | SpaceId::Handshake) => self.path().key(),
             (From::New(remote, local), SpaceId::Data(id)) if self.may_begin_path(id) => {
-                let key = self.begin_path(now, id, (remote, local));
+                let key = self.begin_path(now, id, Addresses { remote, local });
                 self.paths[key].on_datagram_received(datagram);
                 key
             }
             (From::New(remote, local), _) => {
                 let id = self.path_of(space).id();
                 let sequence = self.id_for_path(space, local, dcid);
-                let key = self.add_path(now, id, (remote, local));
+                let key = self.add_path(now, id, Addresses { remote, local });
                 if let Some(path) = self.paths.get_mut(key) {
                     path.on_datagram_received(datagram);
                     path.use_remote_id(sequence);
@@ -185,12 +185,7 @@ impl Connection {
         }
     }
 
-    pub(super) fn add_path(
-        &mut self,
-        now: Timestamp,
-        id: PathId,
-        addresses: (SocketAddr, Option<IpAddr>),
-    ) -> PathKey {
+    pub(super) fn add_path(&mut self, now: Timestamp, id: PathId, addresses: Addresses) -> PathKey {
         let key = self.paths.next_key();
         let seed = self.rng.random();
         let origin = match self.side {
@@ -486,7 +481,7 @@ impl Connection {
         let Some(remote) = remote else { return };
         let local = self.path().local();
         // RFC 10069 s.2.2: this also applies with several paths.
-        let key = self.add_path(now, PathId::ZERO, (remote, local));
+        let key = self.add_path(now, PathId::ZERO, Addresses { remote, local });
         if let Some(path) = self.paths.get_mut(key) {
             // RFC 9000 s.5.1.1: the ID of the preferred address has sequence number 1.
             path.use_remote_id(Some(1));

@@ -18,8 +18,10 @@
 //!   (`receive_plain.rs`); `open.rs`: removal of packet protection; `payload.rs`: from payloads to
 //!   frames; `frames.rs`: processing of each frame; `acks.rs`: ACK frames and loss;
 //! * `pending.rs`: content that waits to be sent;
-//! * `send.rs`: the next packet and its content; `packet_builder.rs`: building of a packet;
-//!   `write.rs`: frames; `send_plain.rs`: fast path for datagrams with only stream data;
+//! * `send.rs`: the next datagram and its path, with an early exit for datagrams with only stream
+//!   data (`send_plain.rs`); `budget.rs`: limits on a datagram; `send_packet.rs`: from number to
+//!   record of a packet; `packet_builder.rs`: building of a packet; `write.rs`: frames;
+//!   `send_batch.rs`: several datagrams at once;
 //! * `datagrams.rs`: RFC 9221; `ack_frequency.rs`: frequency of acknowledgements;
 //! * `identity.rs`: the peer's identity; `peer.rs`: its transport parameters; `figures.rs`:
 //!   statistics of a path;
@@ -42,6 +44,7 @@ mod acks;
 mod activity;
 mod backoff;
 mod bounds;
+mod budget;
 mod close;
 mod config;
 mod connection_ids;
@@ -66,6 +69,7 @@ mod multipath;
 mod null;
 mod open;
 mod operate;
+mod outbox;
 mod own_parameters;
 mod packet_builder;
 pub(crate) mod packet_keys;
@@ -83,6 +87,7 @@ mod requests;
 mod retry;
 mod send;
 mod send_batch;
+mod send_packet;
 mod send_plain;
 pub(crate) mod space;
 mod start;
@@ -101,7 +106,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use equic_wire::params::PreferredAddress;
 use equic_wire::{
     ConnectionId, Direction, KnownVersion, PathId, Side, StreamId, TransportErrorCode,
@@ -285,8 +289,8 @@ pub struct Connection {
     start: Box<Start>,
     early: early::Early,
     waiting: waiting::UndecryptedPackets,
-    /// Tokens to send in NEW_TOKEN frames.
-    tokens: LazyBox<VecDeque<Bytes>>,
+    /// Frames that wait to be sent, such as NEW_TOKEN.
+    outbox: outbox::Outbox,
     /// Number of packets received in earlier attempts with other versions.
     packets_before: u64,
     /// Latest time that was passed to a call.

@@ -7,6 +7,7 @@
 //! | [`Connection::decide`] | a value | counts as it is |
 //! | [`Connection::decide_within`] | a value | is limited by a function |
 //! | [`Connection::decide_from`] | a value, computed only if needed | is limited by a function |
+//! | [`Connection::decide_limited`] | a value, always computed | is limited by a function of both |
 //! | [`Connection::decide_on_frame`] | a value, computed only if needed | counts as it is |
 //! | [`Connection::act`] | an action | replaces the action |
 //! | [`Connection::act_always`] | an action | has no effect |
@@ -196,6 +197,31 @@ impl Connection {
         self.decide_hooked(operation, input, usual, bound)
     }
 
+    /// Like [`Connection::decide_from`], if the limit of the answer depends on the default. `bound`
+    /// gets the default and the answer of a hook. The default is computed exactly once.
+    #[inline]
+    pub(super) fn decide_limited<I: AbiValue, O: AbiValue>(
+        &mut self,
+        operation: Operation,
+        input: I,
+        usual: impl FnOnce(&mut Connection) -> O,
+        bound: impl FnOnce(&mut Connection, O, O) -> O,
+    ) -> O {
+        if !self.hooks.is_hooked(operation) {
+            return usual(self);
+        }
+        let (usual, answer) = if self.hooks.is_asked(operation) {
+            let usual = usual(self);
+            (usual, self.begin_asked(operation, input, usual))
+        } else {
+            let answer = self.begin(operation, input);
+            (usual(self), answer)
+        };
+        let output = answer.map_or(usual, |answer| bound(self, usual, answer));
+        self.end(operation, input, output);
+        output
+    }
+
     #[inline(never)]
     fn decide_hooked<I: AbiValue, O: AbiValue>(
         &mut self,
@@ -276,10 +302,33 @@ impl Connection {
         input: I,
         action: impl FnOnce(&mut Connection) -> O,
     ) -> O {
-        let _: Option<O> = self.begin(operation, input);
+        self.begin_always::<I, O>(operation, input);
         let output = action(self);
-        self.end(operation, input, output);
+        self.end_always(operation, input, output);
         output
+    }
+
+    /// Begins a call of an operation that acts, whatever a hook answers. The caller must call
+    /// [`Connection::end_always`] after the action. Use it where the compiler must inline the
+    /// action. Elsewhere, [`Connection::act_always`] is simpler.
+    #[inline]
+    pub(super) fn begin_always<I: AbiValue, O: AbiValue>(
+        &mut self,
+        operation: Operation,
+        input: I,
+    ) {
+        let _: Option<O> = self.begin(operation, input);
+    }
+
+    /// Ends a call that [`Connection::begin_always`] began.
+    #[inline]
+    pub(super) fn end_always<I: AbiValue, O: AbiValue>(
+        &mut self,
+        operation: Operation,
+        input: I,
+        output: O,
+    ) {
+        self.end(operation, input, output);
     }
 
     #[inline]

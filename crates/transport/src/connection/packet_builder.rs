@@ -13,7 +13,7 @@ use equic_wire::packet::{FinishedPacket, LongHeader, OpenPacket, ShortHeader};
 use equic_wire::{PacketNumber, VarIntLen, Writer};
 
 use super::packet_keys::PacketKeys;
-use super::space::{SentFrame, SpaceId};
+use super::space::SpaceId;
 use crate::crypto::header_mask;
 
 /// Size of every AEAD tag in QUIC, in bytes (RFC 9001 s.5.3).
@@ -62,7 +62,6 @@ pub(super) struct PacketBuilder<'d, 'b> {
     id: SpaceId,
     number: u64,
     padding: Padding,
-    frames: Vec<SentFrame>,
     eliciting: bool,
     padded: bool,
 }
@@ -85,6 +84,7 @@ impl<'d, 'b> PacketBuilder<'d, 'b> {
 
     /// Writes the header of a packet. Returns `None` if there is no room, or if the peer could not
     /// restore the number.
+    #[inline(always)]
     pub(super) fn open(
         datagram: &'d mut Writer<'b>,
         header: &Header<'_>,
@@ -96,36 +96,28 @@ impl<'d, 'b> PacketBuilder<'d, 'b> {
             Header::Short(header) => header.open(datagram, truncated),
             Header::Long(header) => header.open(datagram, truncated, VarIntLen::Two),
         };
-        let (frames, eliciting, padded) = (Vec::new(), false, false);
+        let (eliciting, padded) = (false, false);
         let open = open.ok()?;
-        Some(PacketBuilder { datagram, open, id, number, padding, frames, eliciting, padded })
-    }
-
-    /// Reuses the allocation of `frames`, which must be empty. Call it before any frame is written.
-    pub(super) fn list_in(&mut self, frames: Vec<SentFrame>) {
-        debug_assert!(
-            self.frames.is_empty() && frames.is_empty(),
-            "both lists of frames must be empty"
-        );
-        self.frames = frames;
+        Some(PacketBuilder { datagram, open, id, number, padding, eliciting, padded })
     }
 
     /// Returns the room for frames in bytes, or `None` if not even the tag fits.
+    #[inline(always)]
     pub(super) fn room(&self) -> Option<usize> {
         self.datagram.remaining().checked_sub(TAG_LEN)
     }
 
-    /// Returns the room for frames, and the list of frames written. Call [`PacketBuilder::wrote`]
-    /// next.
-    pub(super) fn payload(&mut self) -> Option<(Writer<'_>, &mut Vec<SentFrame>)> {
+    /// Returns the room for frames. Call [`PacketBuilder::wrote`] next.
+    #[inline(always)]
+    pub(super) fn payload(&mut self) -> Option<Writer<'_>> {
         // The writer ends before the room for the tag.
         let room = self.room()?;
-        let writer = Writer::new(self.datagram.unwritten_mut().get_mut(..room)?);
-        Some((writer, &mut self.frames))
+        Some(Writer::new(self.datagram.unwritten_mut().get_mut(..room)?))
     }
 
     /// Records that the caller wrote frames of `bytes` bytes. `eliciting` is true if they are
     /// ack-eliciting. Returns `None` if they exceed the room.
+    #[inline(always)]
     pub(super) fn wrote(&mut self, bytes: usize, eliciting: bool) -> Option<()> {
         self.datagram.reserve(bytes).ok()?;
         self.eliciting |= eliciting;
@@ -134,11 +126,13 @@ impl<'d, 'b> PacketBuilder<'d, 'b> {
 
     /// Returns how many PADDING frames are needed for the header protection sample (RFC 9001
     /// s.5.4.2).
+    #[inline(always)]
     fn padding_needed(&self) -> usize {
         self.open.padding_needed(self.datagram, TAG_LEN)
     }
 
     /// Returns the size to which PADDING frames fill the datagram, or 0 if they do not.
+    #[inline(always)]
     fn filled(&self) -> usize {
         let left = self.datagram.remaining().saturating_sub(TAG_LEN);
         let Padding { to, if_last } = self.padding;
@@ -147,6 +141,7 @@ impl<'d, 'b> PacketBuilder<'d, 'b> {
 
     /// Returns the number of PADDING frames that must follow the packet's frames, so that the
     /// datagram has the needed size and the sample is complete.
+    #[inline(always)]
     pub(super) fn padding_wanted(&self) -> usize {
         let end = self.datagram.position() + TAG_LEN;
         self.filled().saturating_sub(end).max(self.padding_needed())
@@ -154,6 +149,7 @@ impl<'d, 'b> PacketBuilder<'d, 'b> {
 
     /// Writes `wish` PADDING frames, but at least as many as the sample needs, and at most as many
     /// as fit. A packet padded beyond its sample counts toward bytes in flight (RFC 9002 s.2).
+    #[inline(always)]
     pub(super) fn pad(&mut self, wish: usize) -> Option<()> {
         let needed = self.padding_needed();
         self.padded = self.filled() > 0 || wish > needed;
@@ -163,11 +159,12 @@ impl<'d, 'b> PacketBuilder<'d, 'b> {
 
     /// Reserves room for the tag and writes the Length field. Returns `None` if the packet is too
     /// short to be protected, or too long.
+    #[inline(always)]
     pub(super) fn finish(self) -> Option<BuiltPacket<'d>> {
-        let PacketBuilder { datagram, open, id, number, frames, eliciting, padded, .. } = self;
+        let PacketBuilder { datagram, open, id, number, eliciting, padded, .. } = self;
         let layout = open.finish(datagram, TAG_LEN).ok()?;
         let bytes = datagram.written_mut().get_mut(layout.packet.clone())?;
-        Some(BuiltPacket { bytes, layout, id, number, frames, eliciting, padded })
+        Some(BuiltPacket { bytes, layout, id, number, eliciting, padded })
     }
 }
 
@@ -177,7 +174,6 @@ pub(super) struct BuiltPacket<'d> {
     layout: FinishedPacket,
     id: SpaceId,
     number: u64,
-    frames: Vec<SentFrame>,
     eliciting: bool,
     padded: bool,
 }
@@ -222,6 +218,7 @@ impl BuiltPacket<'_> {
 
     /// Applies packet protection and header protection (RFC 9001 s.5.3, s.5.4). Returns `None` if
     /// there are no keys, or if they have reached their limit.
+    #[inline(always)]
     pub(super) fn protect(&mut self, keys: &mut PacketKeys) -> Option<()> {
         let (header, body) = self.bytes.split_at_mut(self.layout.header_len);
         let (payload, tag) = body.split_at_mut(body.len() - TAG_LEN);
@@ -230,11 +227,6 @@ impl BuiltPacket<'_> {
         let sample = self.layout.header().sample(self.bytes)?;
         let mask = header_mask(keys.local_header(self.id)?, sample)?;
         self.layout.protect(self.bytes, &mask)
-    }
-
-    /// Returns the frames of the packet, to be stored until it is acknowledged or lost.
-    pub(super) fn into_frames(self) -> Vec<SentFrame> {
-        self.frames
     }
 }
 
@@ -283,9 +275,8 @@ mod tests {
 
     /// Writes PING frames.
     fn write(packet: &mut PacketBuilder<'_, '_>, count: usize) {
-        let (mut room, frames) = packet.payload().unwrap();
+        let mut room = packet.payload().unwrap();
         room.bytes(&vec![1; count]).unwrap();
-        frames.extend(vec![SentFrame::Ping; count]);
         packet.wrote(count, count > 0).unwrap();
     }
 
@@ -331,7 +322,6 @@ mod tests {
             let mut packet = packet.finish().unwrap();
             assert_eq!(packet.number(), number);
             packet.protect(&mut client).unwrap();
-            assert_eq!(packet.into_frames(), vec![SentFrame::Ping; 20]);
         }
         assert_eq!(datagram.position(), 1000, "the second packet fills the datagram");
         let opened = read(datagram.written_mut());
@@ -349,9 +339,9 @@ mod tests {
         let mut datagram = Writer::new(&mut buffer);
         let mut packet = open(&mut datagram, &long(), SpaceId::Initial, Padding::to(1200));
         let room = packet.room().unwrap();
-        assert_eq!(packet.payload().unwrap().0.remaining(), room);
+        assert_eq!(packet.payload().unwrap().remaining(), room);
         write(&mut packet, room);
-        assert_eq!((packet.room(), packet.payload().unwrap().0.remaining()), (Some(0), 0));
+        assert_eq!((packet.room(), packet.payload().unwrap().remaining()), (Some(0), 0));
         packet.pad(1000).unwrap();
         let mut packet = packet.finish().unwrap();
         assert_eq!(packet.size(), 100);
@@ -426,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn packet_without_keys_returns_its_frames() {
+    fn packet_without_keys_is_not_protected() {
         let mut client = keys(Side::Client);
         let mut buffer = [0; 1200];
         let mut datagram = Writer::new(&mut buffer);
@@ -434,6 +424,5 @@ mod tests {
         write(&mut packet, 20);
         let mut packet = packet.finish().unwrap();
         assert!(packet.protect(&mut client).is_none());
-        assert_eq!(packet.into_frames().len(), 20);
     }
 }

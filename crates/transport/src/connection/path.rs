@@ -52,6 +52,15 @@ struct Hold {
     over: bool,
 }
 
+/// Addresses of a path.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Addresses {
+    /// The peer's address.
+    pub remote: SocketAddr,
+    /// Our address, or `None` if it is unknown.
+    pub local: Option<IpAddr>,
+}
+
 /// Acknowledged packets for the congestion controller: an [`AckSample`] without the round-trip
 /// time.
 pub(super) struct Acknowledged {
@@ -123,12 +132,11 @@ impl Path {
     pub(super) fn new(
         now: Timestamp,
         key: PathKey,
-        addresses: (SocketAddr, Option<IpAddr>),
+        Addresses { remote, local }: Addresses,
         config: &TransportConfig,
         seed: u64,
         origin: AddressOrigin,
     ) -> Path {
-        let (remote, local) = addresses;
         Path {
             key,
             id: PathId::ZERO,
@@ -346,6 +354,38 @@ impl Path {
         self.pacer.next(now, rate, size)
     }
 
+    /// Returns true if a datagram of `size` bytes fits into a window of `window` bytes.
+    #[inline(always)]
+    pub(super) fn fits(&self, window: u64, size: u16) -> bool {
+        window.saturating_sub(self.in_flight) >= u64::from(size)
+    }
+
+    /// Records whether the window and the pacer permit a datagram: `fits` is true if it fits into
+    /// the window, and `until` is the time until which pacing holds it back. Returns true if both
+    /// permit it.
+    #[inline(always)]
+    pub(super) fn admit(&mut self, now: Timestamp, fits: bool, until: Option<Timestamp>) -> bool {
+        self.paced_until = until;
+        if !fits {
+            self.on_window_full(now);
+        }
+        fits && until.is_none()
+    }
+
+    /// Returns true if the window and the pacer permit a datagram of `size` bytes, without hooks on
+    /// them. `rate` returns the pacing rate.
+    #[inline(always)]
+    pub(super) fn admits(
+        &mut self,
+        now: Timestamp,
+        size: u16,
+        rate: impl FnOnce(&Path) -> Rate,
+    ) -> bool {
+        let fits = self.fits(self.window(), size);
+        let until = if fits { self.pace(now, rate(self), size) } else { None };
+        self.admit(now, fits, until)
+    }
+
     /// Sets a pacing rate that applies if it exceeds the path's own. With `None`, the path's own
     /// rate applies.
     pub(super) fn set_turn(&mut self, rate: Option<Rate>) {
@@ -376,15 +416,11 @@ impl Path {
         self.paced_until
     }
 
-    pub(super) fn pace_until(&mut self, until: Option<Timestamp>) {
-        self.paced_until = until;
-    }
-
     /// Called when the window has no room for a datagram. If frames of hooks that other hooks
     /// attached, such as a peer's plugins, are more than half of the bytes in flight, the window
     /// counts as underused. Such a hook must not be able to enlarge the window by sending (RFC 9002
     /// s.7.8).
-    pub(super) fn on_window_full(&mut self, now: Timestamp) {
+    fn on_window_full(&mut self, now: Timestamp) {
         if 2 * self.of_brought > self.in_flight {
             self.usage.on_underused(now);
         } else {
@@ -512,6 +548,15 @@ impl Path {
     pub(super) fn set_slow_start_threshold(&mut self, threshold: Option<u64>) -> bool {
         let controller = self.controller.adjustable();
         controller.map(|controller| controller.set_slow_start_threshold(threshold)).is_some()
+    }
+
+    /// Returns the pacing rate of the congestion controller, rounded down to whole bytes per
+    /// second. This is the precision that hooks see. The rate stays the same within one GSO message
+    /// ([`Controller::pacing_rate`]).
+    #[inline(always)]
+    pub(super) fn whole_rate(&self) -> Rate {
+        let rate = self.pacing_rate().as_bytes_per_second() as u64;
+        Rate::bytes_per_second(rate as f64)
     }
 
     /// Returns the pacing rate of the congestion controller.

@@ -225,10 +225,10 @@ mod tests {
     use super::*;
     use crate::Timestamp;
     use crate::connection::config::TransportConfig;
-    use crate::connection::path::AddressOrigin;
+    use crate::connection::path::{AddressOrigin, Addresses};
 
     fn path(key: PathKey, host: u8, validated: bool) -> Path {
-        let addresses = (remote(host), local(host));
+        let addresses = Addresses { remote: remote(host), local: local(host) };
         let origin = if validated { AddressOrigin::Known } else { AddressOrigin::Claimed };
         let config = TransportConfig::default();
         Path::new(Timestamp::START, key, addresses, &config, 1, origin)

@@ -32,6 +32,9 @@ const PASSED_OVER: u128 =
 /// Operations that show the whole payload to hooks.
 const SHOWN: u128 = Operation::bits(&[Operation::AfterPacketRead, Operation::ParseFrames]);
 
+/// Operations that see the payload of a packet or its frames.
+pub(super) const OF_PAYLOAD: u128 = PASSED_OVER | SHOWN;
+
 /// Properties of the frames of a packet that were read so far.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
@@ -102,9 +105,7 @@ impl Connection {
             && hooks.may_pass_over(self, SHOWN)
             && !self.is_logged()
         {
-            while let Some((stream, behind)) = Stream::first_of(rest)
-                && self.take_stream(&stream).is_ok()
-            {
+            while let Some((stream, behind)) = self.take_first_stream(rest) {
                 if behind.is_empty() && rest.len() == payload.len() {
                     self.streams.expect_more(&stream);
                 }
@@ -158,6 +159,16 @@ impl Connection {
             && !self.closing.is_closed()
     }
 
+    /// The STREAM shortcut: processes the frame at the start of `rest` if it is a valid STREAM
+    /// frame. Returns the frame and the bytes behind it. The caller must check
+    /// [`Connection::takes_streams`].
+    #[inline(always)]
+    fn take_first_stream<'p>(&mut self, rest: &'p [u8]) -> Option<(Stream<'p>, &'p [u8])> {
+        let (stream, behind) = Stream::first_of(rest)?;
+        self.take_stream(&stream).ok()?;
+        Some((stream, behind))
+    }
+
     /// Processes a payload. Returns false if the packet must be treated as lost.
     pub(super) fn handle_payload(
         &mut self,
@@ -186,10 +197,7 @@ impl Connection {
         let plain = self.takes_streams(hooks, packet);
         while !rest.is_empty() {
             // Most frames are STREAM frames. If one is invalid, the code below finds the error.
-            if plain
-                && let Some((stream, behind)) = Stream::first_of(rest)
-                && self.take_stream(&stream).is_ok()
-            {
+            if plain && let Some((_, behind)) = self.take_first_stream(rest) {
                 (rest, seen) = (behind, Seen::STREAMS);
                 continue;
             }

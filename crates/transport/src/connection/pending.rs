@@ -1,10 +1,10 @@
 //! Content that waits to be sent. [`Connection::pending`] is the only function that checks all
-//! owners of such content. The usual way, the fast path and the batch call it. If a new kind of
+//! owners of such content. The way out, its early exit and the batch call it. If a new kind of
 //! frame is missing here, it waits until something else is sent, and the test
 //! `pending_frame_of_every_type_leaves_during_a_transfer` fails.
 
 use super::Connection;
-use super::send::TxPlace;
+use super::send_packet::TxPlace;
 use super::space::SpaceId;
 
 /// A kind of content that waits to be sent in a 1-RTT packet.
@@ -18,8 +18,8 @@ pub(super) enum Content {
     Crypto,
     /// HANDSHAKE_DONE.
     HandshakeDone,
-    /// NEW_TOKEN.
-    Tokens,
+    /// Frames of the outbox, such as NEW_TOKEN.
+    StoredFrames,
     /// A PING that the application or a timer has requested.
     Ping,
     /// Frames that hooks have queued.
@@ -94,7 +94,7 @@ impl Connection {
         Pending::default()
             .with(Content::Crypto, self.spaces.data().has_crypto())
             .with(Content::HandshakeDone, self.handshake.owes_done())
-            .with(Content::Tokens, self.has_token())
+            .with(Content::StoredFrames, self.has_stored_frames())
             .with(Content::Ping, self.activity.wants_ping())
             .with(Content::HookFrames, !self.extensions.is_empty() && self.keys.has(SpaceId::DATA))
             .with(Content::ConnectionIds, self.ids.has_news())

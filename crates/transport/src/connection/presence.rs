@@ -26,6 +26,31 @@ pub(super) trait Presence: Copy {
     }
 
     #[inline(always)]
+    fn begin_always<I: AbiValue, O: AbiValue>(
+        self,
+        connection: &mut Connection,
+        operation: Operation,
+        input: I,
+    ) {
+        if Self::POSSIBLE {
+            connection.begin_always::<I, O>(operation, input);
+        }
+    }
+
+    #[inline(always)]
+    fn end_always<I: AbiValue, O: AbiValue>(
+        self,
+        connection: &mut Connection,
+        operation: Operation,
+        input: I,
+        output: O,
+    ) {
+        if Self::POSSIBLE {
+            connection.end_always(operation, input, output);
+        }
+    }
+
+    #[inline(always)]
     fn begin_with<I: AbiValue, O: AbiValue>(
         self,
         connection: &mut Connection,
@@ -120,6 +145,22 @@ pub(super) trait Presence: Copy {
     }
 
     #[inline(always)]
+    fn decide_limited<I: AbiValue, O: AbiValue>(
+        self,
+        connection: &mut Connection,
+        operation: Operation,
+        input: I,
+        usual: impl FnOnce(&mut Connection) -> O,
+        bound: impl FnOnce(&mut Connection, O, O) -> O,
+    ) -> O {
+        if Self::POSSIBLE {
+            connection.decide_limited(operation, input, usual, bound)
+        } else {
+            usual(connection)
+        }
+    }
+
+    #[inline(always)]
     fn act<I: AbiValue>(
         self,
         connection: &mut Connection,
@@ -131,21 +172,6 @@ pub(super) trait Presence: Copy {
             connection.act(operation, input, action);
         } else {
             action(connection);
-        }
-    }
-
-    #[inline(always)]
-    fn act_always<I: AbiValue, O: AbiValue>(
-        self,
-        connection: &mut Connection,
-        operation: Operation,
-        input: I,
-        action: impl FnOnce(&mut Connection) -> O,
-    ) -> O {
-        if Self::POSSIBLE {
-            connection.act_always(operation, input, action)
-        } else {
-            action(connection)
         }
     }
 

@@ -1,8 +1,9 @@
 //! The probe timeout (PTO) without backoff (RFC 9002 s.6.2.1). All code that waits for a PTO, or
 //! for several, uses these functions.
 //!
-//! * [`Connection::pto`]: the PTO timer, the idle timeout (RFC 9000 s.10.1), and data in flight on
-//!   an abandoned path (RFC 10069 s.3.4);
+//! * [`Connection::pto`]: the PTO timer;
+//! * [`Connection::space_pto`]: the idle timeout (RFC 9000 s.10.1), and data in flight on an
+//!   abandoned path (RFC 10069 s.3.4);
 //! * [`Connection::path_pto`]: the pause between two PATH_CHALLENGE frames;
 //! * [`Connection::longest_pto`]: periods that the peer can start or prolong. These are closing and
 //!   draining (RFC 9000 s.10.2), discarded keys and key updates (RFC 9001 s.6.5), 0-RTT keys (RFC
@@ -25,10 +26,22 @@ const MAX_DELAY_IN_PERIODS: Duration = Duration::from_secs(1);
 impl Connection {
     /// Returns the PTO of a packet number space, on the path that the space uses.
     pub(super) fn pto(&mut self, id: SpaceId) -> Duration {
+        let (key, usual) = self.usual_pto(id);
+        self.hooked_pto(id, key, usual)
+    }
+
+    /// Like [`Connection::pto`], for periods. As for [`Connection::path_pto`], a hook cannot shorten
+    /// it.
+    pub(super) fn space_pto(&mut self, id: SpaceId) -> Duration {
+        let (key, usual) = self.usual_pto(id);
+        self.hooked_pto(id, key, usual).max(usual)
+    }
+
+    /// Returns the PTO of a packet number space without hooks, and the path that the space uses.
+    fn usual_pto(&self, id: SpaceId) -> (PathKey, Duration) {
         let delay = if id.is_data() { self.peer_max_ack_delay() } else { Duration::ZERO };
         let path = self.path_of(id);
-        let (key, base) = (path.key(), path.rtt().pto_base());
-        self.hooked_pto(id, key, base + delay)
+        (path.key(), path.rtt().pto_base() + delay)
     }
 
     /// Returns the PTO of application data on a path. At most [`MAX_DELAY_IN_PERIODS`] of the

@@ -9,6 +9,7 @@ use equic_wire::packet::{LongInvariant, MIN_PROTECTED_LEN, PacketType, Protected
 use super::open::RxHeader;
 use super::path::Path;
 use super::paths::PathKey;
+use super::payload::OF_PAYLOAD;
 use super::presence::Presence;
 use super::receive::RxPacket;
 use super::space::{PathId, SpaceId};
@@ -16,18 +17,9 @@ use super::{Connection, DatagramMeta};
 use crate::Timestamp;
 use crate::operation::Operation;
 
-/// Operations that the fast path skips. If a hook is attached to one of them, all packets take the
-/// slow path.
-const PASSED_OVER: u128 = Operation::bits(&[
-    Operation::HandleDatagram,
-    Operation::RestorePacketNumber,
-    Operation::IsDuplicate,
-    Operation::AfterPacketRead,
-    Operation::ParseFrames,
-    Operation::ParseFrame,
-    Operation::CheckFrame,
-    Operation::ProcessFrame,
-]);
+/// Operations that the fast path skips. If a hook is attached to one of them, all datagrams take
+/// the slow path. Hooks on the operations of packets and frames see the packets of both paths.
+const PASSED_OVER: u128 = Operation::bits(&[Operation::HandleDatagram]);
 
 #[cfg(test)]
 thread_local! {
@@ -73,7 +65,8 @@ impl Connection {
         let path = self.paths.active_mut();
         path.on_datagram_received(datagram.len());
         path.learn_local(arrival.local);
-        let (header, path) = (short_header(protected, PathId::ZERO), path.key());
+        let path = path.key();
+        let header = self.short_header(hooks, protected, PathId::ZERO);
         Some(self.take_protected(hooks, now, arrival, &header, path, datagram))
     }
 
@@ -104,7 +97,7 @@ impl Connection {
         if let Some(ids) = self.ids.local_of_mut(path_id) {
             ids.take_bytes(id);
         }
-        let header = short_header(protected, path_id);
+        let header = self.short_header(hooks, protected, path_id);
         Some(self.take_protected(hooks, now, arrival, &header, key, datagram))
     }
 
@@ -165,10 +158,12 @@ impl Connection {
         self.take_opened(hooks, now, &packet, &opened, datagram);
         true
     }
-}
 
-#[inline(always)]
-fn short_header(protected: Protected, path: PathId) -> RxHeader {
-    let (kind, space) = (PacketType::OneRtt, SpaceId::Data(path));
-    RxHeader { protected, kind, space, version: None, placed: true }
+    /// Returns the header of a 1-RTT packet of a path ID.
+    #[inline(always)]
+    fn short_header(&self, hooks: impl Presence, protected: Protected, path: PathId) -> RxHeader {
+        let (kind, space) = (PacketType::OneRtt, SpaceId::Data(path));
+        let placed = hooks.may_pass_over(self, OF_PAYLOAD);
+        RxHeader { protected, kind, space, version: None, placed }
+    }
 }

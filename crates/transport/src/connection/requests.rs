@@ -1,8 +1,11 @@
 //! Requests of hooks that are carried out between calls of operations, and the answers to them.
 
+use equic_wire::frame::{Frame, Frames};
+
 use super::{Connection, Event};
 use crate::operation::{HookError, HookEvent, HookId, Request};
-use crate::violation::Failure;
+use crate::stream::FrameError;
+use crate::violation::{Failure, Violation};
 
 /// Maximum number of requests carried out in a row. It stops a hook that answers each result with
 /// another request.
@@ -62,5 +65,46 @@ impl Connection {
         if let Some(Err(error)) = outcome {
             self.take_off_at(place, error);
         }
+    }
+
+    /// Processes the payload of a 1-RTT packet that a hook has recovered, if the packet has not
+    /// arrived. Accepts STREAM and DATAGRAM frames, up to the first frame of another type. The
+    /// sender must send all others again, because it considers the packet lost. A hook must not
+    /// supply acknowledgements, keys, connection IDs, paths or the end of the connection.
+    ///
+    /// # Errors
+    /// Returns an error if the peer cannot have sent the content. The frames before it have been
+    /// processed.
+    pub(super) fn process_recovered(
+        &mut self,
+        number: u64,
+        payload: &[u8],
+    ) -> Result<(), Violation> {
+        if self.closing.is_closed() || !self.handshake.is_complete() {
+            return Ok(());
+        }
+        if self.spaces.data().received.is_duplicate(number) || !self.extensions.on_recovered(number)
+        {
+            return Ok(());
+        }
+        for frame in Frames::new(payload).map_err(|error| Violation::Frame(error.kind))? {
+            match frame.map_err(|error| Violation::Frame(error.kind))? {
+                Frame::Unknown(_) => break,
+                Frame::Datagram(datagram) => {
+                    if !self.on_datagram_frame(&datagram) {
+                        return Err(Violation::DatagramSize);
+                    }
+                }
+                frame => match self.on_stream_frame(&frame) {
+                    Ok(()) => {}
+                    // The frame is dropped as if its packet were lost. The peer sends the data
+                    // again.
+                    Err(FrameError::TooFragmented) => break,
+                    Err(FrameError::Close(violation)) => return Err(violation),
+                },
+            }
+        }
+        self.stats.packets_recovered += 1;
+        Ok(())
     }
 }

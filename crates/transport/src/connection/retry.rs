@@ -1,12 +1,9 @@
 //! Address validation of a connection (RFC 9000 s.8.1): Retry packets and tokens. The endpoint
 //! creates and checks tokens.
 
-use std::collections::VecDeque;
-
 use bytes::Bytes;
-use equic_wire::frame::{Frame, NewToken};
+use equic_wire::Side;
 use equic_wire::packet::Retry;
-use equic_wire::{Side, Writer};
 
 use super::handshake::tls_version;
 use super::space::{SentFrame, SpaceId};
@@ -45,35 +42,12 @@ impl Connection {
     /// tokens are waiting already.
     pub fn send_token(&mut self, token: Vec<u8>) -> bool {
         let sound = (1..=MAX_PEER_TOKEN).contains(&token.len());
-        let fits = self.side == Side::Server && sound && self.tokens.len() < MAX_TOKENS;
+        let waiting = self.outbox.count(|frame| matches!(frame, SentFrame::NewToken(_)));
+        let fits = self.side == Side::Server && sound && waiting < MAX_TOKENS;
         if fits {
-            self.tokens.push_back(token.into());
+            self.outbox.push(SentFrame::NewToken(token.into()));
         }
         fits
-    }
-
-    /// Returns true if a NEW_TOKEN frame must be sent now.
-    pub(super) fn has_token(&self) -> bool {
-        self.handshake.is_complete() && !self.tokens.is_empty()
-    }
-
-    pub(super) fn write_tokens(
-        &mut self,
-        id: SpaceId,
-        writer: &mut Writer<'_>,
-        frames: &mut Vec<SentFrame>,
-    ) {
-        while self.handshake.is_complete()
-            && let Some(token) = self.tokens.get_mut_if_allocated().and_then(VecDeque::pop_front)
-        {
-            let frame = NewToken::new(&token).map(Frame::NewToken);
-            let Some(frame) = frame else { continue };
-            if self.write_frame(id, &frame, writer).is_err() {
-                self.tokens.push_front(token);
-                return;
-            }
-            frames.push(SentFrame::NewToken(token));
-        }
     }
 
     /// Processes a NEW_TOKEN frame.

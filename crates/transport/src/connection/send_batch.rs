@@ -9,10 +9,9 @@
 use super::Connection;
 use super::Transmit;
 use super::path::Path;
+use super::paths::PathKey;
 use super::presence::{MayBeAttached, Presence};
-use super::send::TxPlace;
-use super::send_plain::{PASSED_OVER, PASSED_OVER_BUT_CHOICE, Room, settled_room, whole_rate};
-use super::space::SpaceId;
+use super::send_plain::PASSED_OVER_BUT_CHOICE;
 use crate::Timestamp;
 use crate::crypto::Wear;
 use crate::operation::Operation;
@@ -32,35 +31,14 @@ impl Connection {
         if self.closing.is_closed() || self.extensions.has_requests() {
             return 0;
         }
-        if self.multipath.is_some() {
-            let turns = self.takes_turns() && !self.hooks.is_hooked(Operation::SelectPath);
-            return if turns { 0 } else { self.more_of_paths(now, last, buffer, most) };
-        }
-        if !MayBeAttached.may_pass_over(self, PASSED_OVER) || !self.continues(now, last) {
-            return 0;
-        }
-        let place = TxPlace { space: SpaceId::DATA, path: self.path().key() };
-        self.write_more(now, place, last, buffer, most)
-    }
-
-    /// Like [`Connection::poll_transmit_more`]. The connection has or may have several
-    /// paths. Ends the batch if the next choice of a path would differ.
-    #[inline(never)]
-    fn more_of_paths(
-        &mut self,
-        now: Timestamp,
-        last: &Transmit,
-        buffer: &mut [u8],
-        most: usize,
-    ) -> usize {
-        let Some((place, holds)) = self.path_again(now, last) else { return 0 };
+        let Some((key, holds)) = self.path_again(now, last) else { return 0 };
         let most = holds.map_or(most, |holds| most.min(holds));
-        let bytes = self.write_more(now, place, last, buffer, most);
+        let bytes = self.write_more(now, key, last, buffer, most);
         if bytes > 0 {
             if holds.is_some() {
                 self.use_choice(bytes.div_ceil(last.size));
             }
-            self.on_data_sent(place.path);
+            self.on_data_sent(key);
         }
         bytes
     }
@@ -71,73 +49,56 @@ impl Connection {
     fn write_more(
         &mut self,
         now: Timestamp,
-        place: TxPlace,
+        key: PathKey,
         last: &Transmit,
         buffer: &mut [u8],
         most: usize,
     ) -> usize {
         let marked = last.ecn == EcnCodepoint::Ect0;
-        let Some(mut run) = self.begin_run(place, marked) else { return 0 };
-        let rate = whole_rate(&self.paths[place.path]);
+        let Some(packet) = self.stream_packet(key, last.size) else { return 0 };
+        let path = &self.paths[key];
+        let (mtu, rate) = (path.mtu(), path.whole_rate());
         // The caller has checked that there is something to send.
-        run.more = true;
+        let mut more = true;
         let mut at = 0;
         for _ in 0..most {
             let Some(room) = buffer.get_mut(at..at + last.size) else { break };
-            if !self.takes_another(run.more) {
+            if !self.takes_another(more) {
                 break;
             }
-            let several = self.multipath.is_some();
-            let path = if several { &mut self.paths[place.path] } else { self.paths.active_mut() };
-            if path.marks() != marked || !matches!(settled_room(path, now, |_| rate), Room::For(_))
-            {
+            let path = &mut self.paths[key];
+            if path.marks() != marked || !path.admits(now, mtu, |_| rate) {
                 break;
             }
-            let Some(size) = self.write_plain_packet(now, &mut run, room) else { break };
-            at += size;
-            if size < last.size {
+            let Some(sent) = self.transmit_streams(now, packet, room) else { break };
+            at += sent.size;
+            more = sent.more;
+            if sent.size < last.size {
                 break;
             }
         }
         at
     }
 
-    /// Returns true if the next datagram has only stream data, and the addresses and size of
-    /// `last`.
-    fn continues(&mut self, now: Timestamp, last: &Transmit) -> bool {
-        self.issue_ids();
-        let place = TxPlace { space: SpaceId::DATA, path: self.path().key() };
-        let goes_on = self.pending_on(place).is_empty()
-            && self.path().is_settled(now)
-            && is_to(self.path(), last)
-            && self.is_plain();
-        if goes_on {
-            // `plain_room` does this, too.
-            self.paths.active_mut().set_hook_window(None);
+    /// Returns the path of the next datagram. Returns `None` if it has other content than stream
+    /// data, or other addresses or another size than `last`. If a hook chose the path, also returns
+    /// the number of datagrams for which the choice holds.
+    fn path_again(&mut self, now: Timestamp, last: &Transmit) -> Option<(PathKey, Option<usize>)> {
+        if !MayBeAttached.may_pass_over(self, PASSED_OVER_BUT_CHOICE) {
+            return None;
         }
-        goes_on
-    }
-
-    /// Returns the path and packet number space of the next datagram on a connection with several
-    /// paths. Returns `None` if it has other content than stream data, or other addresses or
-    /// another size than `last`. If a hook chose the path, also returns the number of datagrams for
-    /// which the choice holds.
-    fn path_again(&mut self, now: Timestamp, last: &Transmit) -> Option<(TxPlace, Option<usize>)> {
-        let chosen = !MayBeAttached.may_pass_over(self, PASSED_OVER);
-        if chosen && !MayBeAttached.may_pass_over(self, PASSED_OVER_BUT_CHOICE) {
+        let chosen = self.hooks.is_hooked(Operation::SelectPath);
+        if !chosen && self.takes_turns() {
             return None;
         }
         self.issue_ids();
-        if !self.is_plain() {
+        if !self.is_streams_only() {
             return None;
         }
-        let (place, holds) = if chosen {
-            let (key, holds) = self.held_choice(now)?;
-            (self.plain_room_on(now, key)?.0, Some(holds))
-        } else {
-            (self.plain_room_of_paths(now)?.0, None)
-        };
-        is_to(&self.paths[place.path], last).then_some((place, holds))
+        let held = if chosen { Some(self.held_choice(now)?) } else { None };
+        let (chosen, holds) = held.unzip();
+        let budget = self.budget_of_streams(now, chosen)?;
+        is_to(&self.paths[budget.path], last).then_some((budget.path, holds))
     }
 
     /// Returns true if the next datagram has only stream data, too. Checks only what the last one

@@ -1,19 +1,18 @@
 //! Packet number spaces, and the record of a packet in flight.
 
 use std::iter::once;
-use std::ops::{Deref, Range};
+use std::ops::Deref;
 
-use bytes::Bytes;
 pub(crate) use equic_wire::PathId;
-use equic_wire::StreamId;
 
+pub(super) use super::frames::{PathFrame, SentFrame};
 use super::packet_numbers::PacketNumbers;
 use super::paths::PathKey;
 use crate::lazy::LazyBuf;
-use crate::operation::{Extension, Word};
+use crate::operation::Word;
 use crate::received::ReceivedPackets;
 use crate::recovery::{Content, LossDetector};
-use crate::stream::{Assembler, Control, SendBuffer};
+use crate::stream::{Assembler, SendBuffer};
 
 /// Maximum capacity of a packet's list of frames that is kept for the next packet.
 const KEPT_PLACES: usize = 16;
@@ -155,15 +154,27 @@ impl Spaces {
 
     /// Returns an empty list for the frames of a new packet. [`Spaces::take_back`] returns its
     /// memory.
-    pub(super) fn lend_list(&mut self) -> Vec<SentFrame> {
-        std::mem::take(&mut self.list)
+    #[inline(always)]
+    pub(super) fn lend_list(&mut self) -> FrameList {
+        FrameList { first: None, others: Some(std::mem::take(&mut self.list)) }
     }
 
-    /// Keeps the memory of a list for the next packet, unless it is large.
-    pub(super) fn take_back(&mut self, mut list: Vec<SentFrame>) {
-        if list.capacity() <= KEPT_PLACES {
-            list.clear();
-            self.list = list;
+    /// Lends memory to a list that has none, before a second frame is added.
+    #[inline(always)]
+    pub(super) fn lend_to(&mut self, list: &mut FrameList) {
+        if list.others.is_none() && !list.is_empty() {
+            list.others = Some(std::mem::take(&mut self.list));
+        }
+    }
+
+    /// Keeps the memory of a list for the next packet, unless it is large. The list must be empty.
+    #[inline(always)]
+    pub(super) fn take_back(&mut self, list: &mut FrameList) {
+        debug_assert!(list.is_empty(), "the frames of a packet must be recorded or sent again");
+        if let Some(others) = list.others.take()
+            && others.capacity() <= KEPT_PLACES
+        {
+            self.list = others;
         }
     }
 
@@ -265,67 +276,48 @@ impl Iterator for Ids {
     }
 }
 
-/// A frame of a packet in flight, with the data needed when it is acknowledged or lost.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum SentFrame {
-    /// ACK up to this packet number of the packet's own space.
-    Ack(u64),
-    /// PATH_ACK up to this packet number of another path ID.
-    PathAck(PathId, u64),
-    Crypto(Range<u64>),
-    Stream {
-        id: StreamId,
-        range: Range<u64>,
-        fin: bool,
-    },
-    Control(Control),
-    HandshakeDone,
-    /// Path ID and sequence number.
-    NewConnectionId(PathId, u64),
-    RetireConnectionId(PathId, u64),
-    /// A frame of multipath.
-    Multipath(PathFrame),
-    NewToken(Bytes),
-    AckFrequency(u64),
-    Datagram,
-    /// PATH_CHALLENGE or PATH_RESPONSE.
-    Validation,
-    Ping,
-    /// A frame of a hook.
-    Extension(Extension),
+/// Frames of a packet during its construction. The first frame needs no allocation.
+#[derive(Debug, Default)]
+pub(super) struct FrameList {
+    first: Option<SentFrame>,
+    /// The other frames. `None` if no memory was lent ([`Spaces::lend_to`]), so that dropping the
+    /// list of a packet with one frame is free.
+    others: Option<Vec<SentFrame>>,
 }
 
-/// A frame of multipath (RFC 10069 s.4), with the data needed when it is acknowledged or lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PathFrame {
-    Abandon(PathId),
-    /// Path ID, and sequence number of the status.
-    Status(PathId, u64),
-    MaxPathId(PathId),
-    /// PATHS_BLOCKED or PATH_CIDS_BLOCKED. It is not sent again.
-    Blocked,
-}
-
-impl SentFrame {
-    /// Returns true if a packet with these frames only validates a path.
-    pub(super) fn only_validate(frames: &[SentFrame]) -> bool {
-        use SentFrame::{Ack, PathAck, Ping, Validation};
-        let idle = |one: &SentFrame| matches!(one, Ack(_) | PathAck(..) | Ping | Validation);
-        frames.contains(&Validation) && frames.iter().all(idle)
+impl FrameList {
+    /// Appends a frame.
+    #[inline(always)]
+    pub(super) fn push(&mut self, frame: SentFrame) {
+        if self.first.is_none() {
+            self.first = Some(frame);
+        } else {
+            self.others.get_or_insert_default().push(frame);
+        }
     }
 
-    /// Returns true if a packet with these frames was sent only because of hooks that other hooks
-    /// attached.
-    pub(super) fn any_nested(frames: &[SentFrame]) -> bool {
-        let mut nested = false;
-        for frame in frames {
-            match frame {
-                SentFrame::Extension(one) if one.nested => nested = true,
-                SentFrame::Ack(_) | SentFrame::PathAck(..) | SentFrame::Ping => {}
-                _ => return false,
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.others.as_ref().map_or(0, Vec::len)
+    }
+
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// Moves the frames out of the list, which becomes empty.
+    #[inline(always)]
+    pub(super) fn take(&mut self) -> SentFrames {
+        match (self.first.take(), &mut self.others) {
+            (Some(one), None) => SentFrames::One(one),
+            (Some(one), Some(others)) if others.is_empty() => SentFrames::One(one),
+            (first, others) => {
+                let mut all = Vec::with_capacity(1 + others.as_ref().map_or(0, Vec::len));
+                all.extend(first);
+                all.extend(others.iter_mut().flat_map(|others| others.drain(..)));
+                SentFrames::Several(all.into())
             }
         }
-        nested
     }
 }
 
@@ -339,14 +331,6 @@ pub(super) enum SentFrames {
 }
 
 impl SentFrames {
-    /// Moves the frames out of a list, which becomes empty.
-    pub(super) fn take(list: &mut Vec<SentFrame>) -> SentFrames {
-        match (list.len(), list.pop()) {
-            (1, Some(one)) => SentFrames::One(one),
-            (_, last) => SentFrames::Several(list.drain(..).chain(last).collect()),
-        }
-    }
-
     /// Returns the number of frames in separately allocated memory.
     pub(super) fn allocated(&self) -> usize {
         match self {
@@ -388,10 +372,15 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// Creates the record from a list of frames, which becomes empty.
-    pub(super) fn new(frames: &mut Vec<SentFrame>, marked: bool, path: PathKey) -> Sent {
-        let nested = SentFrame::any_nested(frames);
-        Sent { frames: SentFrames::take(frames), marked, path, nested }
+    /// Creates the record of a packet.
+    #[inline(always)]
+    pub(super) fn new(frames: SentFrames, marked: bool, path: PathKey) -> Sent {
+        // Most packets have one STREAM frame.
+        let nested = match &frames {
+            SentFrames::One(SentFrame::Stream { .. }) => false,
+            frames => SentFrame::any_nested(frames),
+        };
+        Sent { frames, marked, path, nested }
     }
 }
 
@@ -515,18 +504,19 @@ mod tests {
         let mut spaces = Spaces::new();
         for count in 0..4 {
             let mut list = spaces.lend_list();
-            list.extend((0..count).map(SentFrame::Ack));
-            let sent = Sent::new(&mut list, false, PathKey(0));
+            (0..count).map(SentFrame::Ack).for_each(|frame| list.push(frame));
+            assert_eq!((list.len(), list.is_empty()), (count as usize, count == 0));
+            let sent = Sent::new(list.take(), false, PathKey(0));
             let wanted: Vec<SentFrame> = (0..count).map(SentFrame::Ack).collect();
             assert_eq!((*sent.frames).to_vec(), wanted);
             assert_eq!(sent.frames.allocated(), if count == 1 { 0 } else { wanted.len() });
             assert!(list.is_empty());
-            let places = list.capacity();
-            spaces.take_back(list);
-            assert_eq!(spaces.list.capacity(), places, "the next packet reuses the memory");
+            let places = list.others.as_ref().unwrap().capacity();
+            spaces.take_back(&mut list);
+            assert_eq!(spaces.list_capacity(), places, "the next packet reuses the memory");
         }
-        spaces.take_back(Vec::with_capacity(1000));
-        assert!(spaces.list.capacity() <= KEPT_PLACES, "the memory of a long list is freed");
+        spaces.take_back(&mut FrameList { first: None, others: Some(Vec::with_capacity(1000)) });
+        assert!(spaces.list_capacity() <= KEPT_PLACES, "the memory of a long list is freed");
     }
 
     #[test]

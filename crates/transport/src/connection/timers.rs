@@ -44,8 +44,7 @@ impl Connection {
     /// Returns the time of the loss detection timer, with hooks at [`Operation::SetTimer`].
     fn set_timer(&mut self) -> Option<Timestamp> {
         let usual = |connection: &mut Connection| connection.loss_timer().map(|timer| timer.at);
-        self.decide_from(Operation::SetTimer, (), usual, |connection, at| {
-            let usual = usual(connection);
+        self.decide_limited(Operation::SetTimer, (), usual, |connection, usual, at| {
             connection.bound_loss_timer(usual, at)
         })
     }
@@ -127,7 +126,7 @@ impl Connection {
             answer.map(|timeout| usual.map_or(timeout, |usual| usual.min(timeout))).or(usual)
         })?;
         // RFC 9000 s.10.1: at least three PTOs.
-        let mut least = self.pto(self.active_space()) * 3;
+        let mut least = self.space_pto(self.active_space()) * 3;
         if self.multipath.is_some() {
             // RFC 10069 s.5.8: a packet on any path counts.
             least = least.max(self.longest_pto() * 3);

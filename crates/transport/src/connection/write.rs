@@ -8,19 +8,20 @@ use equic_wire::packet::MIN_INITIAL_DATAGRAM;
 use equic_wire::{BufferFull, PacketNumber, Reader, StreamCount, StreamId, VarInt, Writer};
 
 use super::Connection;
+use super::budget::{Budget, Fill};
 use super::presence::Presence;
-use super::send::{Allowance, TxPlace};
-use super::space::{PathId, SentFrame, Space, SpaceId};
+use super::send_packet::TxPlace;
+use super::space::{FrameList, PathId, SentFrame, Space, SpaceId};
 use crate::Timestamp;
 use crate::operation::{Bytes, Extension, HookError, Operation};
-use crate::stream::Control;
+use crate::stream::{Control, WrittenPiece};
 
 /// RFC 9000 s.18.2: the exponent of our ACK Delay fields.
 const ACK_DELAY_EXPONENT: u32 = 3;
 
 /// Minimum room for the data of a STREAM or CRYPTO frame, in bytes. With less room, the frame is
 /// left for the next packet.
-pub(super) const MIN_DATA: usize = 16;
+const MIN_DATA: usize = 16;
 
 /// Room in bytes that the frame of a hook is guaranteed. A frame that needs more is dropped.
 const MAX_EXTENSION: usize = 1000;
@@ -49,50 +50,50 @@ impl Connection {
         hooks: impl Presence,
         now: Timestamp,
         id: SpaceId,
-        allowance: Allowance,
+        budget: Budget,
         writer: &mut Writer<'_>,
-        frames: &mut Vec<SentFrame>,
+        frames: &mut FrameList,
     ) -> bool {
-        let place = TxPlace { space: id, path: allowance.path };
+        let place = TxPlace { space: id, path: budget.path };
         let probing = self.spaces.probes(id) > 0;
-        let in_flight = !allowance.passive && (allowance.in_flight || probing);
-        if id.is_data() && in_flight && allowance.shared && self.datagrams.goes_first() {
+        let in_flight = !budget.passive && (budget.in_flight || probing);
+        if id.is_data() && in_flight && budget.shared && self.datagrams.goes_first() {
             self.write_datagrams(id, writer, frames);
         }
         let before = frames.len();
-        if !allowance.passive {
+        if !budget.passive {
             self.write_acks(hooks, now, place, writer, frames);
         }
         let mut silent = frames.len() - before;
         if id.is_data() {
             // The window does not apply, because everything else depends on these few bytes.
-            self.write_validation(now, id, allowance, writer, frames);
+            self.write_validation(now, id, budget, writer, frames);
         }
         if in_flight {
-            if allowance.shared {
+            if budget.shared {
                 self.write_crypto(id, writer, frames);
             }
-            if id.is_data() && allowance.shared {
+            if id.is_data() && budget.shared {
                 self.write_done(id, writer, frames);
                 self.write_ids(id, writer, frames);
                 if self.speaks_multipath() {
                     self.write_path_frames(id, writer, frames);
                     self.write_path_ids(id, writer, frames);
                 }
-                self.write_tokens(id, writer, frames);
-                silent += self.write_extensions(id, allowance.size, false, writer, frames);
+                self.write_stored_frames(id, writer, frames);
+                silent += self.write_extensions(id, budget.size, false, writer, frames);
                 self.write_ack_frequency(id, writer, frames);
                 self.write_control(now, id, writer, frames);
                 // Nested hooks come after all frames on which the peer's sending depends.
-                silent += self.write_extensions(id, allowance.size, true, writer, frames);
+                silent += self.write_extensions(id, budget.size, true, writer, frames);
                 self.write_datagrams(id, writer, frames);
-                self.write_streams(hooks, place, writer, frames);
+                self.write_streams(hooks, place, Fill::Due, writer, frames);
             }
             // RFC 9000 s.13.2.4: an endpoint that only acknowledges adds a PING now and then,
             // to learn which of them the peer has received.
             let silent_since = self.spaces.get(id).map_or(0, |space| space.loss.silent_since());
             let silence = id.is_data() && silent_since >= MAX_SILENCE;
-            let ping = probing || allowance.shared && self.activity.take_ping() || silence;
+            let ping = probing || budget.shared && self.activity.take_ping() || silence;
             if frames.len() == silent && ping && self.write_frame(id, &Frame::Ping, writer).is_ok()
             {
                 frames.push(SentFrame::Ping);
@@ -109,7 +110,7 @@ impl Connection {
         &mut self,
         id: SpaceId,
         writer: &mut Writer<'_>,
-        frames: &mut Vec<SentFrame>,
+        frames: &mut FrameList,
     ) {
         if self.write_frame(id, &Frame::Ping, writer).is_ok() {
             frames.push(SentFrame::Ping);
@@ -124,7 +125,7 @@ impl Connection {
         &mut self,
         id: SpaceId,
         writer: &mut Writer<'_>,
-        frames: &mut Vec<SentFrame>,
+        frames: &mut FrameList,
     ) {
         if self.may_ask_for_acks() && self.write_frame(id, &Frame::ImmediateAck, writer).is_ok() {
             frames.push(SentFrame::Ping);
@@ -181,7 +182,7 @@ impl Connection {
         datagram: usize,
         nested: bool,
         writer: &mut Writer<'_>,
-        frames: &mut Vec<SentFrame>,
+        frames: &mut FrameList,
     ) -> usize {
         let mut silent = 0;
         let waiting = self.extensions.len(nested);
@@ -270,7 +271,7 @@ impl Connection {
         now: Timestamp,
         TxPlace { space: id, path }: TxPlace,
         writer: &mut Writer<'_>,
-        frames: &mut Vec<SentFrame>,
+        frames: &mut FrameList,
     ) {
         if self.acks_go(hooks, id, path) {
             self.write_ack(hooks, now, id, id, writer, frames);
@@ -292,7 +293,7 @@ impl Connection {
         id: SpaceId,
         of: SpaceId,
         writer: &mut Writer<'_>,
-        frames: &mut Vec<SentFrame>,
+        frames: &mut FrameList,
     ) {
         let Some(Space { received, .. }) = self.spaces.get(of) else { return };
         if !received.has_news() {
@@ -346,7 +347,7 @@ impl Connection {
         }
     }
 
-    fn write_crypto(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
+    fn write_crypto(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut FrameList) {
         let packet = id;
         let id = id.of_crypto();
         let Some(space) = self.space(id) else { return };
@@ -378,7 +379,7 @@ impl Connection {
         }
     }
 
-    fn write_done(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
+    fn write_done(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut FrameList) {
         if self.handshake.owes_done() && self.write_frame(id, &Frame::HandshakeDone, writer).is_ok()
         {
             self.handshake.on_done_sent();
@@ -391,11 +392,11 @@ impl Connection {
         &mut self,
         now: Timestamp,
         id: SpaceId,
-        allowance: Allowance,
+        budget: Budget,
         writer: &mut Writer<'_>,
-        frames: &mut Vec<SentFrame>,
+        frames: &mut FrameList,
     ) {
-        let key = allowance.path;
+        let key = budget.path;
         let challenge = self.paths[key].challenge();
         if self.paths[key].owes_responses() {
             for data in self.paths[key].take_responses() {
@@ -411,13 +412,13 @@ impl Connection {
         {
             let pause = self.path_pto(self.path().key());
             // The datagram is padded to its maximum size, up to 1,200 bytes.
-            let whole = allowance.size >= MIN_INITIAL_DATAGRAM;
+            let whole = budget.size >= MIN_INITIAL_DATAGRAM;
             self.paths[key].on_challenge_sent(now, pause, whole);
             frames.push(SentFrame::Validation);
         }
     }
 
-    fn write_ids(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut Vec<SentFrame>) {
+    fn write_ids(&mut self, id: SpaceId, writer: &mut Writer<'_>, frames: &mut FrameList) {
         // RFC 10069 s.3.2: for path 0, the frames without a path ID are equivalent.
         while self.ids.local.has_news() {
             let Some(new) = self.ids.local.next_to_announce() else { break };
@@ -447,7 +448,7 @@ impl Connection {
         now: Timestamp,
         id: SpaceId,
         writer: &mut Writer<'_>,
-        frames: &mut Vec<SentFrame>,
+        frames: &mut FrameList,
     ) {
         if !self.streams.has_control() {
             return;
@@ -481,56 +482,64 @@ impl Connection {
         if new > limit { self.streams.raise_limit(stream, new) } else { control }
     }
 
-    fn write_streams(
+    /// Fills a packet with STREAM frames. `fill` is the content of the whole packet. Returns true
+    /// if a stream is known to have more data.
+    #[inline(always)]
+    pub(super) fn write_streams(
         &mut self,
         hooks: impl Presence,
         TxPlace { space: id, path }: TxPlace,
+        fill: Fill,
         writer: &mut Writer<'_>,
-        frames: &mut Vec<SentFrame>,
-    ) {
-        let space = id;
-        if self.multipath.is_some() {
+        frames: &mut FrameList,
+    ) -> bool {
+        // Without other content, no copies wait, and the scheduler makes none.
+        let copies = fill != Fill::Streams && self.multipath.is_some();
+        if copies {
             self.write_copies(path, writer, frames);
         }
         if self.extensions.holds_streams(self.now) {
-            return;
+            return false;
         }
         let kept = self.kept_room(hooks, id, writer.remaining());
+        let mut more = false;
         loop {
             let remaining = writer.remaining().saturating_sub(kept);
             if remaining < MIN_STREAM {
                 // With many waiting streams, it would be expensive to ask them.
-                return;
+                return more;
             }
             let room = |id: StreamId, offset: u64| {
                 let header = Stream::header_len(id, varint(offset), Some(remaining));
                 remaining.checked_sub(header).filter(|room| *room >= MIN_DATA).unwrap_or(0)
             };
-            let chosen = hooks.decide(self, Operation::ScheduleStream, remaining, None::<u64>);
-            let piece = chosen
-                .and_then(|id| VarInt::new(id).ok())
-                .map(StreamId::from)
-                .and_then(|id| self.streams.next_piece_of(id, room))
-                .or_else(|| self.streams.next_piece(room));
-            let Some((id, piece)) = piece else { return };
             let start = writer.position();
-            let len = (piece.range.end - piece.range.start) as usize;
-            let offset = varint(piece.range.start);
-            let written = Stream::write_header(writer, id, offset, Some(len), piece.fin)
-                .and_then(|()| self.write_stream_data(writer, id, piece.range.start, len));
-            if written.is_err() {
-                // `room` has checked this. If it was wrong, the data is sent later.
-                self.streams.on_piece_lost(id, piece.range, piece.fin);
-                return;
+            let chosen = hooks.decide(self, Operation::ScheduleStream, remaining, None::<u64>);
+            let mut written = None;
+            if let Some(id) = chosen.and_then(|id| VarInt::new(id).ok()) {
+                written = self.streams.write_piece_of(StreamId::from(id), writer, room);
             }
+            if written.is_none() {
+                written = self.streams.write_piece(writer, room);
+            }
+            let Some(WrittenPiece { id: stream, piece, fits, more: left }) = written else {
+                return false;
+            };
+            if !fits {
+                // `room` has checked this. If it was wrong, the data is sent later.
+                self.streams.on_piece_lost(stream, piece.range, piece.fin);
+                return false;
+            }
+            more = left;
             if hooks.is_hooked(self, Operation::WriteFrame) {
                 let kind = Reader::new(&writer.written()[start..]).varint().map(FrameType);
-                self.show_frame(space, kind.unwrap_or(FrameType::PADDING), start, writer);
+                self.show_frame(id, kind.unwrap_or(FrameType::PADDING), start, writer);
             }
-            if self.multipath.is_some() {
-                self.copy_to_others(path, id, piece.range.clone(), piece.fin);
+            if copies {
+                self.copy_to_others(path, stream, piece.range.clone(), piece.fin);
             }
-            frames.push(SentFrame::Stream { id, range: piece.range, fin: piece.fin });
+            self.spaces.lend_to(frames);
+            frames.push(SentFrame::Stream { id: stream, range: piece.range, fin: piece.fin });
         }
     }
 

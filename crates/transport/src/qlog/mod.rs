@@ -19,11 +19,16 @@
 
 mod checksum;
 mod event;
+#[cfg(test)]
+#[path = "../../../wire/tests/support/frames.rs"]
+mod examples;
 mod json;
 mod packet;
 #[cfg(test)]
 pub(crate) mod schema;
 mod sequence;
+#[cfg(test)]
+mod tests;
 mod text;
 
 pub use crate::path::EcnState;

@@ -3,11 +3,10 @@
 use std::fmt::{self, Display};
 use std::io::{self, Write};
 
-use equic_wire::PathId;
-use equic_wire::frame::{Ack, ConnectionClose, Frame, PathNewConnectionId};
+use equic_wire::frame::{Ack, FieldText, FieldValue, Frame};
 use equic_wire::packet::PacketType;
 
-use super::json::names;
+use super::json::{Hex, names};
 use super::{Event, EventKind, Packet, QlogSink, Unprotected};
 use crate::Timestamp;
 
@@ -137,95 +136,63 @@ fn short(
     exponent: u8,
     packet_type: PacketType,
 ) -> fmt::Result {
-    let name = frame.frame_type().name().unwrap_or("UNKNOWN");
-    match frame {
-        Frame::Ping | Frame::HandshakeDone | Frame::ImmediateAck => f.write_str(name),
-        Frame::Padding(count) => write!(f, "PADDING({count})"),
-        Frame::Ack(frame) => ack(f, None, frame, exponent, packet_type),
-        Frame::PathAck(of_path) => {
-            ack(f, Some(of_path.path_id), &of_path.ack, exponent, packet_type)
+    f.write_str(if matches!(frame, Frame::ConnectionClose(_)) { "CLOSE" } else { frame.name() })?;
+    let mut end = "";
+    for field in frame.fields().filter(|field| field.text != FieldText::Hidden) {
+        f.write_str(match (end, field.value) {
+            ("", _) => "(",
+            (_, FieldValue::Reason(_)) => ": ",
+            _ => " ",
+        })?;
+        end = ")";
+        if let FieldText::Label(label) = field.text {
+            write!(f, "{label} ")?;
         }
-        Frame::Crypto(crypto) => {
-            let start = crypto.offset().get();
-            write!(f, "CRYPTO({start}..{})", start + crypto.data().len() as u64)
+        value(f, &field.value, exponent, packet_type)?;
+        if let FieldText::Unit(unit) = field.text {
+            write!(f, " {unit}")?;
         }
-        Frame::Stream(stream) => {
-            let (id, fin) = (stream.stream_id().as_varint().get(), stream.fin());
-            let fin = if fin { " FIN" } else { "" };
-            write!(f, "STREAM({id} {}..{}{fin})", stream.offset().get(), stream.end().get())
+    }
+    f.write_str(end)
+}
+
+fn value(
+    f: &mut fmt::Formatter<'_>,
+    value: &FieldValue<'_>,
+    exponent: u8,
+    packet_type: PacketType,
+) -> fmt::Result {
+    match *value {
+        FieldValue::Integer(value) | FieldValue::ApplicationError(value) => {
+            write!(f, "{}", value.get())
         }
-        Frame::ResetStream(reset) => {
-            let id = reset.stream_id.as_varint().get();
-            write!(f, "{name}({id} error {} at {})", reset.error_code.get(), reset.final_size.get())
+        FieldValue::Word(word) => f.write_str(word),
+        FieldValue::StreamType(direction) => f.write_str(names::direction(direction)),
+        FieldValue::Duration(duration) => write!(f, "{duration:?}"),
+        FieldValue::Bytes(bytes) => Hex(bytes).fmt(f),
+        FieldValue::ConnectionId(id) => id.fmt(f),
+        FieldValue::PathId(id) => id.fmt(f),
+        FieldValue::FrameType(frame_type) => write!(f, "{:#x}", frame_type.0.get()),
+        FieldValue::TransportError(code) | FieldValue::ErrorCode(code) => code.fmt(f),
+        // Debug output escapes control characters.
+        FieldValue::Reason(reason) => write!(f, "{:?}", String::from_utf8_lossy(reason)),
+        FieldValue::PayloadLength(length)
+        | FieldValue::DataLength(length)
+        | FieldValue::TokenLength(length) => length.fmt(f),
+        FieldValue::Data { offset, length, fin } => {
+            write!(f, "{offset}..{}{}", offset + length, if fin { " FIN" } else { "" })
         }
-        Frame::StopSending(stop) => {
-            write!(
-                f,
-                "{name}({} error {})",
-                stop.stream_id.as_varint().get(),
-                stop.error_code.get()
-            )
-        }
-        Frame::NewToken(new) => write!(f, "{name}({} bytes)", new.token().len()),
-        Frame::MaxData(limit) | Frame::DataBlocked(limit) => write!(f, "{name}({})", limit.get()),
-        Frame::MaxStreamData(max) | Frame::StreamDataBlocked(max) => {
-            write!(f, "{name}({} {})", max.stream_id.as_varint().get(), max.limit.get())
-        }
-        Frame::MaxStreams(_, count) | Frame::StreamsBlocked(_, count) => {
-            write!(f, "{name}({})", count.get())
-        }
-        Frame::NewConnectionId(new) => {
-            write!(f, "{name}({} {})", new.sequence_number().get(), new.connection_id())
-        }
-        Frame::RetireConnectionId(sequence) => write!(f, "{name}({})", sequence.get()),
-        Frame::PathChallenge(_) | Frame::PathResponse(_) => f.write_str(name),
-        Frame::ConnectionClose(ConnectionClose::Transport { error_code, reason, .. }) => {
-            write!(f, "CLOSE({error_code}: {:?})", String::from_utf8_lossy(reason))
-        }
-        Frame::ConnectionClose(ConnectionClose::Application { error_code, reason }) => {
-            let reason = String::from_utf8_lossy(reason);
-            write!(f, "CLOSE(application {}: {reason:?})", error_code.get())
-        }
-        Frame::Datagram(datagram) => write!(f, "DATAGRAM({} bytes)", datagram.data.len()),
-        Frame::AckFrequency(ack) => {
-            let (threshold, delay) = (ack.ack_eliciting_threshold, ack.requested_max_ack_delay());
-            write!(f, "{name}({} packets {delay:?})", threshold.get())
-        }
-        Frame::PathAbandon(abandon) => {
-            write!(f, "{name}({} {})", abandon.path_id, abandon.error_code)
-        }
-        Frame::PathStatusAvailable(status) | Frame::PathStatusBackup(status) => {
-            write!(f, "{name}({} {})", status.path_id, status.sequence_number.get())
-        }
-        Frame::PathNewConnectionId(PathNewConnectionId { path_id, new }) => {
-            let (sequence, id) = (new.sequence_number().get(), new.connection_id());
-            write!(f, "{name}({path_id} {sequence} {id})")
-        }
-        Frame::PathRetireConnectionId(retire) => {
-            write!(f, "{name}({} {})", retire.path_id, retire.sequence_number.get())
-        }
-        Frame::MaxPathId(path_id) | Frame::PathsBlocked(path_id) => {
-            write!(f, "{name}({path_id})")
-        }
-        Frame::PathCidsBlocked(blocked) => {
-            write!(f, "{name}({} {})", blocked.path_id, blocked.next_sequence_number.get())
-        }
-        Frame::Unknown(unknown) => write!(f, "UNKNOWN({:#x})", unknown.frame_type.0.get()),
+        FieldValue::Ack(frame) => ack(f, &frame, exponent, packet_type),
     }
 }
 
-/// Writes an ACK frame. If `path` is given, writes a PATH_ACK frame, which begins with its path ID.
+/// Writes the ranges and the delay of an ACK or PATH_ACK frame.
 fn ack(
     f: &mut fmt::Formatter<'_>,
-    path: Option<PathId>,
     ack: &Ack<'_>,
     exponent: u8,
     packet_type: PacketType,
 ) -> fmt::Result {
-    match path {
-        None => f.write_str("ACK(")?,
-        Some(id) => write!(f, "PATH_ACK({id} ")?,
-    }
     for (index, range) in ack.ranges().take(MAX_RANGES).enumerate() {
         let (smallest, largest) = (range.smallest().get(), range.largest().get());
         let comma = if index == 0 { "" } else { "," };
@@ -242,7 +209,7 @@ fn ack(
     if packet_type == PacketType::OneRtt {
         write!(f, " {:?}", ack.delay(exponent))?;
     }
-    f.write_str(")")
+    Ok(())
 }
 
 #[cfg(test)]

@@ -313,7 +313,7 @@ impl SendHalf {
     }
 
     /// Like [`SendHalf::copy`], for the piece that [`SendHalf::next`] returned last.
-    #[inline]
+    #[inline(always)]
     pub(super) fn copy_next(&mut self, offset: u64, buffer: &mut [u8]) -> usize {
         self.buffer.copy_next(offset, buffer)
     }

@@ -165,7 +165,7 @@ impl SendBuffer {
 
     /// Like [`SendBuffer::copy`], but faster if the data directly follows the data that was last
     /// copied.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn copy_next(&mut self, offset: u64, buffer: &mut [u8]) -> usize {
         let near = |at: &usize| {
             let begun = at.checked_sub(1).and_then(|before| self.ends.get(before));

@@ -1,12 +1,20 @@
 //! Generates random inputs for the attacker: records with frames whose fields have boundary values.
 
-use equic_wire::frame::{AckRange, write_ack, write_path_ack};
-use equic_wire::{PacketNumber, PathId, VarInt, Writer};
+#[path = "../../../wire/tests/support/frames.rs"]
+mod rows;
+
+use std::sync::LazyLock;
+
+use equic_wire::frame::{AckRange, FrameType, write_ack, write_path_ack};
+use equic_wire::{PacketNumber, PathId, Reader, VarInt, Writer};
 use rand::rngs::StdRng;
-use rand::seq::IndexedRandom;
+use rand::seq::{IndexedRandom, IteratorRandom};
 use rand::{Rng, RngCore, SeedableRng};
 
-/// Frame types that any supported document defines, and some undefined ones.
+use rows::{ROWS, Row};
+
+/// Frame types that any supported document defines, and some undefined ones. A type that is here
+/// several times is chosen more often. Known types that are missing here are added.
 const TYPES: [u64; 52] = [
     0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f,
     0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f,
@@ -14,11 +22,24 @@ const TYPES: [u64; 52] = [
     0x3e77, 0x3e78, 0x3e79, 0x3e7a, 0x3e7b, 0x3e7c,
 ];
 
-/// Frame types that a peer may send after the handshake.
+/// Frame types that a peer may send after the handshake. Known types that are missing in [`TYPES`]
+/// are added.
 const LEGAL: [u64; 24] = [
     0x00, 0x01, 0x02, 0x02, 0x02, 0x05, 0x08, 0x0a, 0x0c, 0x0e, 0x0e, 0x0e, 0x10, 0x11, 0x12, 0x13,
     0x14, 0x15, 0x18, 0x1a, 0x1b, 0x1f, 0x31, 0xaf,
 ];
+
+/// Returns `types`, and all types of the rows that are not in [`TYPES`].
+fn with_others(types: &[u64], rows: impl Fn(&Row) -> bool) -> Vec<u64> {
+    let others = ROWS.iter().filter(|row| rows(row)).flat_map(|row| row.types);
+    let others = others.filter(|other| !TYPES.contains(other));
+    types.iter().chain(others).copied().collect()
+}
+
+static ALL_TYPES: LazyLock<Vec<u64>> = LazyLock::new(|| with_others(&TYPES, |_| true));
+
+static ALL_LEGAL: LazyLock<Vec<u64>> =
+    LazyLock::new(|| with_others(&LEGAL, |row| row.packets.contains('1') && !row.server_only));
 
 pub(crate) struct Generator {
     rng: StdRng,
@@ -103,7 +124,7 @@ impl Generator {
     }
 
     fn frame_type(&mut self) -> u64 {
-        let types: &[u64] = if self.gentle { &LEGAL } else { &TYPES };
+        let types: &[u64] = if self.gentle { &ALL_LEGAL } else { &ALL_TYPES };
         *types.choose(&mut self.rng).unwrap_or(&0)
     }
 
@@ -217,9 +238,23 @@ impl Generator {
                 writer.varint(VarInt::from_u32(delay)).ok()?;
                 writer.varint(self.number()).ok()?;
             }
-            _ => {}
+            _ => self.example(kind, writer)?,
         }
         Some(())
+    }
+
+    /// Writes the fields of an example of this frame type. Writes nothing if there is none.
+    fn example(&mut self, kind: u64, writer: &mut Writer<'_>) -> Option<()> {
+        let examples = ROWS.iter().flat_map(|row| row.examples).filter_map(|example| {
+            let payload = example.payload();
+            let mut reader = Reader::new(&payload);
+            let is_it = FrameType::read(&mut reader).ok()?.0.get() == kind;
+            is_it.then(|| reader.rest().to_vec())
+        });
+        match examples.choose(&mut self.rng) {
+            Some(fields) => writer.bytes(&fields).ok(),
+            None => Some(()),
+        }
     }
 
     fn data(&mut self, writer: &mut Writer<'_>) -> Option<()> {

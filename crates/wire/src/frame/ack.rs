@@ -1,9 +1,19 @@
 //! ACK frames (RFC 9000 s.19.3).
 
+use super::field::{Field, FieldValue, Fields};
 use super::{FrameErrorKind, FrameType};
 use crate::cursor::{BufferFull, Counter, Reader, Sink, Writer};
 use crate::{PacketNumber, PathId, VarInt};
 use core::time::Duration;
+
+frame_types! {
+    /// ACK without ECN counts.
+    ACK = 0x02, "ACK",
+        Rules::USUAL.packets(IN_INITIAL | IN_HANDSHAKE | IN_ONE_RTT).with(NOT_ELICITING);
+    /// ACK with ECN counts.
+    ACK_ECN = 0x03, "ACK",
+        Rules::USUAL.packets(IN_INITIAL | IN_HANDSHAKE | IN_ONE_RTT).with(NOT_ELICITING);
+}
 
 /// An ACK frame. No range goes below zero, and at least one packet number is missing between two
 /// ranges.
@@ -161,9 +171,16 @@ impl<'a> Ack<'a> {
         }
     }
 
+    pub(super) const fn frame_type(&self) -> FrameType {
+        if self.ecn.is_some() { FrameType::ACK_ECN } else { FrameType::ACK }
+    }
+
+    pub(super) fn fields(&self) -> Fields<'a> {
+        Fields::of([Field::new("acked_ranges", FieldValue::Ack(*self))])
+    }
+
     pub(super) fn encode(&self, sink: &mut impl Sink) -> Result<(), BufferFull> {
-        let frame_type = if self.ecn.is_some() { FrameType::ACK_ECN } else { FrameType::ACK };
-        sink.varint(frame_type.0)?;
+        sink.varint(self.frame_type().0)?;
         self.encode_fields(sink)
     }
 

@@ -2,29 +2,74 @@
 //! 10069 s.4).
 //!
 //! [`Frames`] reads the payload of a packet, [`Frame::write`] writes one frame. [`FrameType`] has
-//! the rules for each type, such as in which packets a frame may be sent.
+//! the rules for each type, such as in which packets a frame may be sent. [`Frame::fields`] lists
+//! the fields of a frame for logs.
+//!
+//! A file for each kind of frames, such as `stream.rs`, has their types with rules, their
+//! structures, and the code that reads, writes and lists their fields. This file has the sum of all
+//! frames.
+
+#[macro_use]
+mod frame_type;
 
 mod ack;
-mod data;
+mod ack_frequency;
+mod close;
+mod connection_id;
+mod crypto;
+mod datagram;
 mod error;
-mod frame_type;
+mod field;
+mod flow_control;
 mod multipath;
+mod path;
 mod read;
-mod write;
+mod signal;
+mod stream;
+mod token;
+mod unknown;
 
 pub use ack::{Ack, AckRange, AckRanges, EcnCounts, WrittenAck, write_ack};
-pub use data::{Crypto, DatagramFrame, NewConnectionId, NewToken, Stream};
+pub use ack_frequency::AckFrequency;
+pub use close::ConnectionClose;
+pub use connection_id::NewConnectionId;
+pub use crypto::Crypto;
+pub use datagram::DatagramFrame;
 pub use error::{FrameError, FrameErrorKind};
+pub use field::{Field, FieldText, FieldValue, Fields};
+pub use flow_control::StreamLimit;
 pub use frame_type::FrameType;
 pub use multipath::{
     PathAbandon, PathAck, PathCidsBlocked, PathNewConnectionId, PathRetireConnectionId, PathStatus,
     write_path_ack,
 };
 pub use read::Frames;
+pub use stream::{ResetStream, StopSending, Stream};
+pub use token::NewToken;
+pub use unknown::UnknownFrame;
 
-use crate::{Direction, PathId, StreamCount, StreamId, TransportErrorCode, VarInt};
+use crate::cursor::{BufferFull, Counter, Reader, Sink, Writer};
+use crate::{Direction, PathId, StreamCount, VarInt};
 use core::num::NonZeroUsize;
-use core::time::Duration;
+use flow_control::{read_stream_count, stream_count_fields};
+use frame_type::TypeRange;
+use multipath::{max_path_id_fields, read_path_id};
+
+/// The frame types of all files.
+const FAMILIES: &[&[TypeRange]] = &[
+    stream::TYPES,
+    ack::TYPES,
+    signal::TYPES,
+    crypto::TYPES,
+    flow_control::TYPES,
+    connection_id::TYPES,
+    path::TYPES,
+    close::TYPES,
+    token::TYPES,
+    datagram::TYPES,
+    ack_frequency::TYPES,
+    multipath::TYPES,
+];
 
 /// One frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,106 +143,13 @@ pub enum Frame<'a> {
     Unknown(UnknownFrame<'a>),
 }
 
-/// A RESET_STREAM frame (RFC 9000 s.19.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ResetStream {
-    /// The stream.
-    pub stream_id: StreamId,
-    /// Error code that the application chose.
-    pub error_code: VarInt,
-    /// Final size of the stream, in bytes: the number of bytes that the sender has sent on it.
-    pub final_size: VarInt,
-}
-
-/// A STOP_SENDING frame (RFC 9000 s.19.5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StopSending {
-    /// The stream.
-    pub stream_id: StreamId,
-    /// Error code that the application chose.
-    pub error_code: VarInt,
-}
-
-/// The fields of a MAX_STREAM_DATA or STREAM_DATA_BLOCKED frame (RFC 9000 s.19.10, s.19.13).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamLimit {
-    /// The stream.
-    pub stream_id: StreamId,
-    /// The limit, in bytes from the beginning of the stream.
-    pub limit: VarInt,
-}
-
-/// A CONNECTION_CLOSE frame (RFC 9000 s.19.19). The reason phrase of a received frame may be
-/// invalid UTF-8.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConnectionClose<'a> {
-    /// Type 0x1c: the transport closes the connection.
-    Transport {
-        /// Reason for the close.
-        error_code: TransportErrorCode,
-        /// Type of the frame that caused the error, or PADDING if that is unknown.
-        frame_type: FrameType,
-        /// Reason phrase, which explains the close to people.
-        reason: &'a [u8],
-    },
-    /// Type 0x1d: the application closes the connection.
-    Application {
-        /// Error code that the application chose.
-        error_code: VarInt,
-        /// Reason phrase, which explains the close to people.
-        reason: &'a [u8],
-    },
-}
-
-/// An ACK_FREQUENCY frame (draft-ietf-quic-ack-frequency s.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AckFrequency {
-    /// Sequence number of this frame. The receiver ignores the frame if it has already received one
-    /// with a larger number.
-    pub sequence_number: VarInt,
-    /// Number of ack-eliciting packets that the peer may receive before it must send an ACK.
-    pub ack_eliciting_threshold: VarInt,
-    /// The requested maximum ACK delay, in microseconds.
-    pub requested_max_ack_delay_us: VarInt,
-    /// Number of reordered packets that cause an immediate ACK. If it is 0, reordering never causes
-    /// an immediate ACK.
-    pub reordering_threshold: VarInt,
-}
-
-impl AckFrequency {
-    /// The requested maximum ACK delay.
-    pub const fn requested_max_ack_delay(&self) -> Duration {
-        Duration::from_micros(self.requested_max_ack_delay_us.get())
-    }
-}
-
-/// A frame of a type that this crate does not know. Its length is unknown, because QUIC frames do
-/// not carry their own length (RFC 9000 s.19.21). An extension that knows the type reads the fields
-/// from `rest`, and passes the remaining bytes to [`Frames::resume`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownFrame<'a> {
-    /// Type of the frame.
-    pub frame_type: FrameType,
-    /// All bytes after the frame type, up to the end of the packet.
-    pub rest: &'a [u8],
-}
-
-impl UnknownFrame<'_> {
-    /// Returns the error with which to close the connection if no extension knows the frame type
-    /// (RFC 9000 s.12.4).
-    pub const fn error(&self) -> FrameError {
-        FrameError { frame_type: self.frame_type, kind: FrameErrorKind::UnknownType }
-    }
-}
-
 impl Frame<'_> {
     /// Returns the frame's type as on the wire, including its flags.
     pub fn frame_type(&self) -> FrameType {
         match self {
             Frame::Padding(_) => FrameType::PADDING,
             Frame::Ping => FrameType::PING,
-            Frame::Ack(ack) if ack.ecn().is_some() => FrameType::ACK_ECN,
-            Frame::Ack(_) => FrameType::ACK,
+            Frame::Ack(ack) => ack.frame_type(),
             Frame::ResetStream(_) => FrameType::RESET_STREAM,
             Frame::StopSending(_) => FrameType::STOP_SENDING,
             Frame::Crypto(_) => FrameType::CRYPTO,
@@ -215,12 +167,7 @@ impl Frame<'_> {
             Frame::RetireConnectionId(_) => FrameType::RETIRE_CONNECTION_ID,
             Frame::PathChallenge(_) => FrameType::PATH_CHALLENGE,
             Frame::PathResponse(_) => FrameType::PATH_RESPONSE,
-            Frame::ConnectionClose(ConnectionClose::Transport { .. }) => {
-                FrameType::CONNECTION_CLOSE
-            }
-            Frame::ConnectionClose(ConnectionClose::Application { .. }) => {
-                FrameType::CONNECTION_CLOSE_APPLICATION
-            }
+            Frame::ConnectionClose(close) => close.frame_type(),
             Frame::HandshakeDone => FrameType::HANDSHAKE_DONE,
             Frame::Datagram(datagram) => datagram.frame_type(),
             Frame::AckFrequency(_) => FrameType::ACK_FREQUENCY,
@@ -237,4 +184,211 @@ impl Frame<'_> {
             Frame::Unknown(unknown) => unknown.frame_type,
         }
     }
+
+    /// Returns the RFC's name of the frame. A frame of unknown type has the name `UNKNOWN`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Frame::Unknown(_) => "UNKNOWN",
+            frame => frame.frame_type().name().unwrap_or("UNKNOWN"),
+        }
+    }
+
+    /// Returns the fields of the frame, as a log shows them.
+    pub fn fields(&self) -> Fields<'_> {
+        match self {
+            Frame::Ping | Frame::HandshakeDone | Frame::ImmediateAck => Fields::NONE,
+            Frame::Padding(count) => signal::padding_fields(*count),
+            Frame::Ack(ack) => ack.fields(),
+            Frame::ResetStream(reset) => reset.fields(),
+            Frame::StopSending(stop) => stop.fields(),
+            Frame::Crypto(crypto) => crypto.fields(),
+            Frame::NewToken(token) => token.fields(),
+            Frame::Stream(stream) => stream.fields(),
+            Frame::MaxData(limit) => Fields::of([Field::integer("maximum", *limit)]),
+            Frame::MaxStreamData(max) => max.fields("maximum"),
+            Frame::MaxStreams(direction, count) => {
+                stream_count_fields("maximum", *direction, *count)
+            }
+            Frame::DataBlocked(limit) => Fields::of([Field::integer("limit", *limit)]),
+            Frame::StreamDataBlocked(blocked) => blocked.fields("limit"),
+            Frame::StreamsBlocked(direction, count) => {
+                stream_count_fields("limit", *direction, *count)
+            }
+            Frame::NewConnectionId(new) => new.fields(),
+            Frame::RetireConnectionId(number) => {
+                Fields::of([Field::integer("sequence_number", *number)])
+            }
+            Frame::PathChallenge(data) | Frame::PathResponse(data) => path::fields(data),
+            Frame::ConnectionClose(close) => close.fields(),
+            Frame::Datagram(datagram) => datagram.fields(),
+            Frame::AckFrequency(frequency) => frequency.fields(),
+            Frame::PathAck(ack) => ack.fields(),
+            Frame::PathAbandon(abandon) => abandon.fields(),
+            Frame::PathStatusAvailable(status) | Frame::PathStatusBackup(status) => status.fields(),
+            Frame::PathNewConnectionId(new) => new.fields(),
+            Frame::PathRetireConnectionId(retire) => retire.fields(),
+            Frame::MaxPathId(id) | Frame::PathsBlocked(id) => max_path_id_fields(*id),
+            Frame::PathCidsBlocked(blocked) => blocked.fields(),
+            Frame::Unknown(unknown) => unknown.fields(),
+        }
+    }
+
+    /// Returns the number of bytes that [`Frame::write`] writes.
+    pub fn encoded_len(&self) -> usize {
+        Counter::of(|counter| self.encode(counter))
+    }
+
+    /// Writes the frame. Integers take their shortest encoding. An exception are the ranges of an
+    /// ACK frame that was received: they are copied unchanged.
+    ///
+    /// # Errors
+    /// Fails if there is no room for the frame. Nothing is written then.
+    pub fn write(&self, writer: &mut Writer<'_>) -> Result<(), BufferFull> {
+        writer.atomically(|writer| self.encode(writer))
+    }
+
+    fn encode(&self, sink: &mut impl Sink) -> Result<(), BufferFull> {
+        let frame_type = self.frame_type();
+        match self {
+            Frame::Padding(len) => sink.zeros(len.get()),
+            Frame::Ping | Frame::HandshakeDone | Frame::ImmediateAck => sink.varint(frame_type.0),
+            Frame::Ack(ack) => ack.encode(sink),
+            Frame::ResetStream(reset) => reset.encode(sink),
+            Frame::StopSending(stop) => stop.encode(sink),
+            Frame::Crypto(crypto) => crypto.encode(sink),
+            Frame::NewToken(token) => token.encode(sink),
+            Frame::Stream(stream) => stream.encode(sink),
+            Frame::MaxData(value)
+            | Frame::DataBlocked(value)
+            | Frame::RetireConnectionId(value) => write_varints(sink, [frame_type.0, *value]),
+            Frame::MaxStreamData(limit) | Frame::StreamDataBlocked(limit) => {
+                limit.encode(sink, frame_type)
+            }
+            Frame::MaxStreams(_, count) | Frame::StreamsBlocked(_, count) => {
+                write_varints(sink, [frame_type.0, count.as_varint()])
+            }
+            Frame::NewConnectionId(new) => new.encode(sink),
+            Frame::PathChallenge(data) | Frame::PathResponse(data) => {
+                path::encode(sink, frame_type, data)
+            }
+            Frame::ConnectionClose(close) => close.encode(sink),
+            Frame::Datagram(datagram) => datagram.encode(sink),
+            Frame::AckFrequency(frequency) => frequency.encode(sink),
+            Frame::PathAck(ack) => ack.encode(sink),
+            Frame::PathAbandon(abandon) => abandon.encode(sink),
+            Frame::PathStatusAvailable(status) | Frame::PathStatusBackup(status) => {
+                status.encode(sink, frame_type)
+            }
+            Frame::PathNewConnectionId(new) => new.encode(sink),
+            Frame::PathRetireConnectionId(retire) => retire.encode(sink),
+            Frame::MaxPathId(path_id) | Frame::PathsBlocked(path_id) => {
+                write_varints(sink, [frame_type.0, path_id.as_varint()])
+            }
+            Frame::PathCidsBlocked(blocked) => blocked.encode(sink),
+            Frame::Unknown(unknown) => unknown.encode(sink),
+        }
+    }
+}
+
+impl<'a> Frame<'a> {
+    /// Reads the content of a frame of this type.
+    fn read_fields(
+        reader: &mut Reader<'a>,
+        frame_type: FrameType,
+    ) -> Result<Frame<'a>, FrameErrorKind> {
+        Ok(match frame_type.0.get() {
+            signal::number::PADDING => Frame::Padding(signal::read_padding(reader)),
+            signal::number::PING => Frame::Ping,
+            ack::number::ACK => Frame::Ack(Ack::read_fields(reader, false)?),
+            ack::number::ACK_ECN => Frame::Ack(Ack::read_fields(reader, true)?),
+            stream::number::RESET_STREAM => Frame::ResetStream(ResetStream::read(reader)?),
+            stream::number::STOP_SENDING => Frame::StopSending(StopSending::read(reader)?),
+            crypto::number::CRYPTO => Frame::Crypto(Crypto::read(reader)?),
+            token::number::NEW_TOKEN => Frame::NewToken(NewToken::read(reader)?),
+            number @ stream::STREAM..=stream::STREAM_LAST => {
+                Frame::Stream(Stream::read(reader, number)?)
+            }
+            flow_control::number::MAX_DATA => Frame::MaxData(reader.varint()?),
+            flow_control::number::MAX_STREAM_DATA => {
+                Frame::MaxStreamData(StreamLimit::read(reader)?)
+            }
+            flow_control::number::MAX_STREAMS_BIDI => {
+                Frame::MaxStreams(Direction::Bidirectional, read_stream_count(reader)?)
+            }
+            flow_control::number::MAX_STREAMS_UNI => {
+                Frame::MaxStreams(Direction::Unidirectional, read_stream_count(reader)?)
+            }
+            flow_control::number::DATA_BLOCKED => Frame::DataBlocked(reader.varint()?),
+            flow_control::number::STREAM_DATA_BLOCKED => {
+                Frame::StreamDataBlocked(StreamLimit::read(reader)?)
+            }
+            flow_control::number::STREAMS_BLOCKED_BIDI => {
+                Frame::StreamsBlocked(Direction::Bidirectional, read_stream_count(reader)?)
+            }
+            flow_control::number::STREAMS_BLOCKED_UNI => {
+                Frame::StreamsBlocked(Direction::Unidirectional, read_stream_count(reader)?)
+            }
+            connection_id::number::NEW_CONNECTION_ID => {
+                Frame::NewConnectionId(NewConnectionId::read(reader)?)
+            }
+            connection_id::number::RETIRE_CONNECTION_ID => {
+                Frame::RetireConnectionId(reader.varint()?)
+            }
+            path::number::PATH_CHALLENGE => Frame::PathChallenge(*reader.array()?),
+            path::number::PATH_RESPONSE => Frame::PathResponse(*reader.array()?),
+            close::number::CONNECTION_CLOSE => {
+                Frame::ConnectionClose(ConnectionClose::read_transport(reader)?)
+            }
+            close::number::CONNECTION_CLOSE_APPLICATION => {
+                Frame::ConnectionClose(ConnectionClose::read_application(reader)?)
+            }
+            signal::number::HANDSHAKE_DONE => Frame::HandshakeDone,
+            datagram::number::DATAGRAM => Frame::Datagram(DatagramFrame::read(reader, true)?),
+            datagram::number::DATAGRAM_LEN => Frame::Datagram(DatagramFrame::read(reader, false)?),
+            ack_frequency::number::ACK_FREQUENCY => {
+                Frame::AckFrequency(AckFrequency::read(reader)?)
+            }
+            ack_frequency::number::IMMEDIATE_ACK => Frame::ImmediateAck,
+            _ if frame_type.is_multipath() => return Frame::read_multipath(reader, frame_type),
+            _ => Frame::Unknown(UnknownFrame { frame_type, rest: reader.take_rest() }),
+        })
+    }
+
+    /// Reads the fields of a multipath frame (RFC 10069).
+    fn read_multipath(
+        reader: &mut Reader<'a>,
+        frame_type: FrameType,
+    ) -> Result<Frame<'a>, FrameErrorKind> {
+        Ok(match frame_type.0.get() {
+            multipath::number::PATH_ACK => Frame::PathAck(PathAck::read(reader, false)?),
+            multipath::number::PATH_ACK_ECN => Frame::PathAck(PathAck::read(reader, true)?),
+            multipath::number::PATH_ABANDON => Frame::PathAbandon(PathAbandon::read(reader)?),
+            multipath::number::PATH_STATUS_AVAILABLE => {
+                Frame::PathStatusAvailable(PathStatus::read(reader)?)
+            }
+            multipath::number::PATH_STATUS_BACKUP => {
+                Frame::PathStatusBackup(PathStatus::read(reader)?)
+            }
+            multipath::number::PATH_NEW_CONNECTION_ID => {
+                Frame::PathNewConnectionId(PathNewConnectionId::read(reader)?)
+            }
+            multipath::number::PATH_RETIRE_CONNECTION_ID => {
+                Frame::PathRetireConnectionId(PathRetireConnectionId::read(reader)?)
+            }
+            multipath::number::MAX_PATH_ID => Frame::MaxPathId(read_path_id(reader)?),
+            multipath::number::PATHS_BLOCKED => Frame::PathsBlocked(read_path_id(reader)?),
+            multipath::number::PATH_CIDS_BLOCKED => {
+                Frame::PathCidsBlocked(PathCidsBlocked::read(reader)?)
+            }
+            _ => Frame::Unknown(UnknownFrame { frame_type, rest: reader.take_rest() }),
+        })
+    }
+}
+
+/// Writes a sequence of integers.
+fn write_varints<const N: usize>(
+    sink: &mut impl Sink,
+    values: [VarInt; N],
+) -> Result<(), BufferFull> {
+    values.into_iter().try_for_each(|value| sink.varint(value))
 }

@@ -1,7 +1,6 @@
 //! Header protection (RFC 9001 s.5.4): where it is in a packet, and which fields it hides. The
 //! caller computes the mask from its keys.
 
-use super::PacketType;
 use crate::TransportErrorCode;
 use crate::packet_number::{PacketNumberLen, TruncatedPacketNumber};
 use core::fmt;
@@ -179,16 +178,6 @@ impl ReservedBitsSet {
     /// Returns PROTOCOL_VIOLATION (RFC 9000 s.17.2, s.17.3.1).
     pub const fn code(self) -> TransportErrorCode {
         TransportErrorCode::PROTOCOL_VIOLATION
-    }
-}
-
-impl PacketType {
-    /// Returns the form of the header: long or short.
-    pub const fn header_form(self) -> HeaderForm {
-        match self {
-            PacketType::OneRtt => HeaderForm::Short,
-            PacketType::Initial | PacketType::ZeroRtt | PacketType::Handshake => HeaderForm::Long,
-        }
     }
 }
 

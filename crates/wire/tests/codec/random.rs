@@ -3,6 +3,7 @@
 //!
 //! `EQUIC_CASES` is the number of inputs, `EQUIC_SEED` the seed.
 
+use crate::support::frames::ROWS;
 use crate::support::{cases, hex, laws, seed};
 use equic_wire::Side;
 use equic_wire::frame::Frames;
@@ -11,7 +12,8 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngCore, SeedableRng};
 
-/// Payloads of valid frames, which the test changes.
+/// Payloads of several valid frames, which the test changes. The test also changes the examples of
+/// single frames.
 const PAYLOADS: [&str; 11] = [
     "011f1e0000000000",
     "0241f40a0203010540640701",
@@ -89,7 +91,9 @@ fn random_sources_are_valid() {
 
 #[test]
 fn random_payloads() {
-    hold(laws::frames, seed(), 100_000, &PAYLOADS.map(hex));
+    let examples = ROWS.iter().flat_map(|row| row.examples).map(|example| example.payload());
+    let payloads: Vec<Vec<u8>> = PAYLOADS.map(hex).into_iter().chain(examples).collect();
+    hold(laws::frames, seed(), 100_000, &payloads);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Helpers that the tests share.
 #![allow(dead_code, reason = "each test program takes what it needs")]
 
+pub(crate) mod frames;
 pub(crate) mod laws;
 pub(crate) mod strategies;
 

@@ -71,11 +71,14 @@ pub(crate) fn assert_gone(id: &str) {
     assert!(!std::path::Path::new(&format!("/run/equic-lab/{id}.json")).exists());
 }
 
-/// Waits until a condition is true. Panics after 10 s.
+/// Timeout of all waits in tests. It is far longer than any expected event takes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until a condition is true. Panics after [`PATIENCE`].
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + PATIENCE;
     while !condition() {
-        assert!(Instant::now() < deadline, "not within 10 s: {what}");
+        assert!(Instant::now() < deadline, "never: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

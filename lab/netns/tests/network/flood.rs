@@ -25,7 +25,7 @@ const ANY6: IpAddr = IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED);
 fn sink(namespace: &Namespace, like: IpAddr) -> UdpSocket {
     let socket = namespace.udp_socket(namespace.socket_address(like, 4433)).unwrap();
     setsockopt(&socket, sockopt::RcvBufForce, &(64 << 20)).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    socket.set_read_timeout(Some(common::PATIENCE)).unwrap();
     socket
 }
 

@@ -2,7 +2,6 @@
 //! nothing else.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::time::Duration;
 
 use crate::common;
 use equic_netns::nftables::Rules;
@@ -24,9 +23,9 @@ fn nftables_limits_initials_and_drops_denied_sources_only() {
     let filter = rules.apply(lab.server()).unwrap();
     let server = lab.server().socket_address(ANY4, 4433);
     let sink = lab.server().udp_socket(server).unwrap();
-    sink.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    sink.set_read_timeout(Some(common::PATIENCE)).unwrap();
     let elsewhere = lab.server().udp_socket(lab.server().socket_address(ANY4, 53)).unwrap();
-    elsewhere.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    elsewhere.set_read_timeout(Some(common::PATIENCE)).unwrap();
     let send = |client: usize, port: u16, byte: u8, count: usize| {
         let from = lab.client(client).udp_socket((ANY4, 0).into()).unwrap();
         for _ in 0..count {
@@ -76,7 +75,7 @@ fn nftables_limits_the_initials_of_all_sources_together() {
     let filter = rules.apply(lab.server()).unwrap();
     let server = lab.server().socket_address(ANY4, 4433);
     let sink = lab.server().udp_socket(server).unwrap();
-    sink.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    sink.set_read_timeout(Some(common::PATIENCE)).unwrap();
     let [a, b, c, _] = lab.client(0).ipv4.octets();
     let send = |last: u8, byte: u8| {
         let from = IpAddr::from([a, b, c, last]);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use crate::common::PATIENCE;
 use equic_net::{Chance, Fate, Link};
 use equic_netns::relay::{Config, Rebind, RebindTo, Relay, Report, Way};
 
@@ -11,7 +12,7 @@ const MS: Duration = Duration::from_millis(1);
 
 fn socket() -> UdpSocket {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
-    socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     socket
 }
 
@@ -127,7 +128,7 @@ fn relay_rebinds_a_client_and_closes_its_old_address() {
             if from != first {
                 break from;
             }
-            assert!(start.elapsed() < Duration::from_secs(5), "it never moved");
+            assert!(start.elapsed() < PATIENCE, "it never moved");
         };
         assert_eq!(first.ip() != second.ip(), to == RebindTo::Address);
         assert_ne!(first.port(), second.port());

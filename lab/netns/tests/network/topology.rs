@@ -2,14 +2,13 @@
 //! code can run inside.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::time::Duration;
 
 use crate::common;
 use equic_netns::{Lab, LabError, pin_command};
 
 fn bound(namespace: &equic_netns::Namespace, address: &str) -> UdpSocket {
     let socket = namespace.udp_socket(address.parse().unwrap()).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    socket.set_read_timeout(Some(common::PATIENCE)).unwrap();
     socket
 }
 

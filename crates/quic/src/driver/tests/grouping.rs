@@ -5,8 +5,8 @@ use std::cell::{Cell as Value, RefCell};
 use std::ops::Range;
 
 use super::*;
-use crate::outlets::Out;
-use crate::udp::Outgoing;
+use crate::send_sockets::MessageSender;
+use crate::sendmsg::Outgoing;
 
 /// Accepts messages, and has a simulated clock.
 struct Fake {
@@ -32,7 +32,7 @@ impl Fake {
     }
 }
 
-impl Out for &Fake {
+impl MessageSender for &Fake {
     fn max_segments(self) -> usize {
         44
     }
@@ -55,9 +55,10 @@ impl Out for &Fake {
 /// Gives the only connection a turn.
 fn turn(idle: &mut Idle, fake: &Fake, turns: usize) -> Sent {
     let now = idle.driver.socket.now();
-    let mut state = idle.cells[0].lock();
+    let mut state = idle.connections[0].lock();
     let State { connection, grouping, .. } = &mut *state;
-    idle.driver.batch.send(connection, grouping, now, fake, (turns, SENT))
+    let limits = SendLimits { messages: turns, bytes: SEND_QUANTUM };
+    idle.driver.batch.send(connection, grouping, now, fake, limits)
 }
 
 /// Returns the number of bytes that the task makes before it calls the system. The system first
@@ -68,7 +69,7 @@ async fn made_at_once(each: Duration, turns: usize, hear: impl FnOnce(&mut Idle)
     let fake = Fake::new(each);
     // The loop runs until the time of a message is known.
     while fake.taken.borrow().len() < 8 {
-        assert_eq!(turn(&mut idle, &fake, TURNS), Sent::Some);
+        assert_eq!(turn(&mut idle, &fake, MAX_MESSAGES), Sent::Some);
     }
     hear(&mut idle);
     let before = idle.in_flight()[0];
@@ -95,13 +96,13 @@ fn messages(count: u64) -> Range<u64> {
 
 #[tokio::test]
 async fn grouping_makes_four_messages_where_offload_works() {
-    let made = made_at_once(Duration::from_nanos(60), TURNS, |_| {}).await;
+    let made = made_at_once(Duration::from_nanos(60), MAX_MESSAGES, |_| {}).await;
     assert!(messages(4).contains(&made), "{made}");
 }
 
 #[tokio::test]
 async fn grouping_makes_one_message_where_it_is_split() {
-    let made = made_at_once(Duration::from_nanos(400), TURNS, |_| {}).await;
+    let made = made_at_once(Duration::from_nanos(400), MAX_MESSAGES, |_| {}).await;
     assert!(messages(1).contains(&made), "{made}");
 }
 
@@ -112,7 +113,7 @@ fn ask(idle: &mut Idle, waits: bool) -> bool {
     let client = &mut idle.clients[0];
     let id = client.open(Direction::Bidirectional).unwrap();
     client.streams().write(id, b"GET /").unwrap();
-    let mut state = idle.cells[0].lock();
+    let mut state = idle.connections[0].lock();
     if waits {
         let cx = Context::from_waker(std::task::Waker::noop());
         assert!(state.poll_accept(Direction::Bidirectional, &cx).is_pending());
@@ -123,17 +124,17 @@ fn ask(idle: &mut Idle, waits: bool) -> bool {
     while let Some(sent) = client.poll_transmit(now, &mut buffer) {
         state.connection.handle_datagram(now, arrival, &mut buffer[..sent.size]);
     }
-    state.tell()
+    state.notify_application()
 }
 
 /// The answer to the request must not wait for a group of the connection's other messages.
 #[tokio::test]
 async fn grouping_stops_once_an_application_was_notified_of_data() {
     let each = Duration::from_nanos(60);
-    let made = made_at_once(each, TURNS, |idle| assert!(ask(idle, true))).await;
+    let made = made_at_once(each, MAX_MESSAGES, |idle| assert!(ask(idle, true))).await;
     assert!(messages(1).contains(&made), "{made}");
     // Without a task that waits for streams, no task is notified, and there is no answer.
-    let made = made_at_once(each, TURNS, |idle| assert!(!ask(idle, false))).await;
+    let made = made_at_once(each, MAX_MESSAGES, |idle| assert!(!ask(idle, false))).await;
     assert!(messages(4).contains(&made), "{made}");
 }
 
@@ -152,7 +153,7 @@ async fn turn_has_256_kib_with_and_without_grouping() {
         let fake = Fake::new(Duration::from_nanos(each));
         for _ in 0..6 {
             let before = idle.in_flight()[0];
-            assert_eq!(turn(&mut idle, &fake, TURNS), Sent::Some);
+            assert_eq!(turn(&mut idle, &fake, MAX_MESSAGES), Sent::Some);
             let sent = idle.in_flight()[0] - before;
             assert!((256 << 10..(256 << 10) + MESSAGE).contains(&sent), "{sent}");
         }
@@ -172,7 +173,10 @@ async fn turn_has_128_kib_once_an_application_was_notified_of_data() {
         let sent = idle.in_flight()[0] - before;
         let least = if number < 6 { 128 << 10 } else { 256 << 10 };
         assert!((least..least + MESSAGE).contains(&sent), "{number}: {sent}");
-        assert!(idle.driver.batch.has_sent(idle.driver.look), "{number}: the task receives");
+        assert!(
+            idle.driver.batch.has_sent(idle.driver.receive_after),
+            "{number}: the task receives"
+        );
         before += sent;
     }
 }

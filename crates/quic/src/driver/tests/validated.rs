@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use equic_transport::{Event, Received};
 
 use super::*;
-use crate::crowd::Turn;
+use crate::bottleneck::Turn;
 
 /// Returns a socket's task with one connection. Its client has the address of `idle.peers`.
 async fn one() -> Idle {
@@ -18,7 +18,7 @@ async fn one() -> Idle {
 fn deliver(idle: &mut Idle, from: SocketAddr) {
     let now = idle.driver.socket.now();
     let mut buffer = vec![0; 2048];
-    let mut state = idle.cells[0].lock();
+    let mut state = idle.connections[0].lock();
     while let Some(sent) = idle.clients[0].poll_transmit(now, &mut buffer) {
         let arrival = DatagramMeta { remote: from, local: None, ecn: EcnCodepoint::NotEct };
         state.connection.handle_datagram(now, arrival, &mut buffer[..sent.size]);
@@ -47,20 +47,20 @@ async fn address_validated_waits_for_the_answer_from_the_new_address() {
     let new = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let poll = |idle: &Idle| {
         let cx = Context::from_waker(Waker::noop());
-        idle.cells[0].lock().poll_validated(Some(home), &cx)
+        idle.connections[0].lock().poll_validated(Some(home), &cx)
     };
     assert!(poll(&idle).is_pending());
-    assert_eq!(idle.cells[0].lock().connection.validated_address(), Some(home));
+    assert_eq!(idle.connections[0].lock().connection.validated_address(), Some(home));
     // One packet arrives from another address.
     speak(&mut idle.clients[0]);
     deliver(&mut idle, new);
-    assert_eq!(idle.cells[0].lock().connection.remote_address(), new);
+    assert_eq!(idle.connections[0].lock().connection.remote_address(), new);
     assert!(poll(&idle).is_pending(), "one packet validates nothing");
     // The client really is at the new address, and answers.
     let now = idle.driver.socket.now();
     let mut buffer = vec![0; 2048];
     loop {
-        let sent = idle.cells[0].lock().connection.poll_transmit(now, &mut buffer);
+        let sent = idle.connections[0].lock().connection.poll_transmit(now, &mut buffer);
         let Some(sent) = sent else { break };
         answer(&mut idle, &mut buffer[..sent.size]);
     }
@@ -84,11 +84,11 @@ async fn token_of_a_new_token_frame_is_for_the_validated_address() {
     socket.lock().endpoint = Endpoint::new(config, Some(Arc::new(server)), [8; 32]);
     speak(&mut idle.clients[0]);
     deliver(&mut idle, elsewhere);
-    let cell = Arc::clone(&idle.cells[0]);
-    let mut state = cell.lock();
+    let conn = Arc::clone(&idle.connections[0]);
+    let mut state = conn.lock();
     assert_eq!(state.connection.remote_address(), elsewhere);
     state.token_due = true;
-    cell.touch(&mut state);
+    conn.wake_driver(&mut state);
     drop(state);
     while idle.work() {}
     // The test reads the packets at the forged address, and delivers them to the client.
@@ -127,7 +127,7 @@ async fn token_of_a_new_token_frame_is_for_the_validated_address() {
 /// Forty connections to one address share a window. A connection with a forged source address takes
 /// none of their turns.
 #[tokio::test]
-async fn crowd_is_joined_at_a_validated_address_only() {
+async fn bottleneck_group_is_joined_at_a_validated_address_only() {
     let idle = Idle::new(40, 12_000, 1000).await;
     let socket = Arc::clone(&idle.driver.socket);
     let peer = idle.peers.local_addr().unwrap();
@@ -143,11 +143,11 @@ async fn crowd_is_joined_at_a_validated_address_only() {
     let version = KnownVersion::V1;
     let claimed = Connection::accept_from(now, &config, version, to, from, peer, [2; 32]).unwrap();
     assert_eq!(claimed.validated_address(), None);
-    let cell = socket.add(&mut socket.lock(), Handle(40), claimed);
+    let conn = socket.add(&mut socket.lock(), Handle(40), claimed);
     let (_, proved) = idle.connection(41, peer, 12_000, 1000);
     let other = socket.add(&mut socket.lock(), Handle(41), proved);
     let mut inner = socket.lock();
-    let mut turn = |cell: &Arc<Cell>| inner.crowds.begin(&mut cell.lock(), now, true);
-    assert!(turn(&cell) == Turn::Alone);
-    assert!(turn(&other) != Turn::Alone, "the crowd shares a window");
+    let mut turn = |conn: &Arc<SharedConnection>| begin(&mut inner, &mut conn.lock(), now, true);
+    assert!(turn(&conn) == Turn::Alone);
+    assert!(turn(&other) != Turn::Alone, "the group shares a window");
 }

@@ -21,9 +21,9 @@ use crate::connection::datagrams::Datagrams;
 use crate::connection::early::Early;
 use crate::connection::figures::Counters;
 use crate::connection::held::Held;
+use crate::connection::outbox::Outbox;
 use crate::connection::packet_keys::PacketKeys;
-use crate::connection::path::AddressOrigin;
-use crate::connection::path::Path;
+use crate::connection::path::{AddressOrigin, Addresses, Path};
 use crate::connection::paths::{PathKey, Paths};
 use crate::connection::space::{SpaceId, Spaces};
 use crate::connection::start::{Serve, Start};
@@ -188,14 +188,15 @@ impl Connection {
         let config = TransportConfig::of_connection(config);
         let seed = rng.random();
         let origin = if ids.validated { AddressOrigin::Known } else { AddressOrigin::Claimed };
-        let path = Path::new(now, PathKey(0), (remote, None), &config, seed, origin);
+        let addresses = Addresses { remote, local: None };
+        let path = Path::new(now, PathKey(0), addresses, &config, seed, origin);
         Connection {
             side,
             version: start.original(),
             start: Box::new(start),
             early: Early::default(),
             waiting: UndecryptedPackets::default(),
-            tokens: LazyBox::default(),
+            outbox: Outbox::default(),
             packets_before: 0,
             now,
             hooks: Hooks::default(),

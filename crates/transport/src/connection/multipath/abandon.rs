@@ -29,7 +29,7 @@ impl Connection {
         // If the path does not work, no acknowledgement can arrive on it.
         let path = self.paths.current(id);
         let works = path.is_some_and(|path| path.is_validated() && !path.is_suspect());
-        let give_up = if works { now + self.pto(SpaceId::Data(id)) } else { now };
+        let give_up = if works { now + self.space_pto(SpaceId::Data(id)) } else { now };
         let Some(record) = self.multipath.as_mut().and_then(|paths| paths.record_mut(id)) else {
             return;
         };

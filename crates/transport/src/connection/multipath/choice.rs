@@ -4,16 +4,13 @@
 //! ([`Event::ChoiceOverruled`]).
 
 use super::super::bounds::PATIENCE;
+use super::super::budget::Target;
 use super::super::paths::PathKey;
 use super::super::presence::Presence;
-use super::super::send::Target;
-use super::super::send_plain::PASSED_OVER_BUT_CHOICE;
-use super::super::space::SpaceId;
 use super::super::{Connection, Event, Transmit};
 use super::scheduler::Order;
 use crate::Timestamp;
 use crate::operation::Operation;
-use crate::path::BASE_SIZE;
 
 /// Reason for which a hook's choice of a path was overruled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +93,7 @@ impl Connection {
     ) -> Option<Transmit> {
         if hooks.is_hooked(self, Operation::SelectPath)
             && let Some((key, _)) = self.held_choice(now)
-            && let Some(transmit) = self.plain_data_on(hooks, now, key, buffer)
+            && let Some(transmit) = self.next_stream_datagram(hooks, now, Some(key), buffer)
         {
             self.use_choice(1);
             return Some(transmit);
@@ -111,14 +108,14 @@ impl Connection {
         loop {
             let Some(key) = self.choose_path(hooks, usual) else {
                 usual.iter().for_each(|key| asked.add(key));
-                return usual.iter().find_map(|key| self.chosen_data_on(hooks, now, key, buffer));
+                return usual.iter().find_map(|key| self.data_on(hooks, now, key, buffer));
             };
             // The hook names a path again that has no room, so it wants to wait for that path.
             if asked.contains(key) {
                 break;
             }
             asked.add(key);
-            if let Some(transmit) = self.chosen_data_on(hooks, now, key, buffer) {
+            if let Some(transmit) = self.data_on(hooks, now, key, buffer) {
                 return Some(transmit);
             }
             let waits = self.waits_for_path(usual);
@@ -138,41 +135,6 @@ impl Connection {
         self.data_on(hooks, now, starved, buffer)
     }
 
-    /// Returns the next datagram on a path that a hook has chosen, if the fast path can build it.
-    /// `None` leaves everything to the slow path, unchanged.
-    fn plain_data_on(
-        &mut self,
-        hooks: impl Presence,
-        now: Timestamp,
-        key: PathKey,
-        buffer: &mut [u8],
-    ) -> Option<Transmit> {
-        if buffer.len() < usize::from(BASE_SIZE)
-            || !hooks.may_pass_over(self, PASSED_OVER_BUT_CHOICE)
-            || !self.is_plain()
-        {
-            return None;
-        }
-        let (place, mtu) = self.plain_room_on(now, key)?;
-        let size = usize::from(mtu).min(buffer.len());
-        let transmit = self.write_plain_datagram(now, place, &mut buffer[..size])?;
-        self.on_data_sent(key);
-        Some(transmit)
-    }
-
-    /// Returns the next datagram on a path that a hook or the scheduler has chosen, from the fast
-    /// or slow path.
-    fn chosen_data_on(
-        &mut self,
-        hooks: impl Presence,
-        now: Timestamp,
-        key: PathKey,
-        buffer: &mut [u8],
-    ) -> Option<Transmit> {
-        let plain = self.plain_data_on(hooks, now, key, buffer);
-        plain.or_else(|| self.data_on(hooks, now, key, buffer))
-    }
-
     /// Returns the path of a choice that still applies, and the number of datagrams to which it
     /// applies.
     pub(in crate::connection) fn held_choice(&self, now: Timestamp) -> Option<(PathKey, usize)> {
@@ -189,6 +151,7 @@ impl Connection {
         }
     }
 
+    /// Returns the next datagram on a path that a hook or the scheduler has chosen.
     fn data_on(
         &mut self,
         hooks: impl Presence,
@@ -196,6 +159,12 @@ impl Connection {
         key: PathKey,
         buffer: &mut [u8],
     ) -> Option<Transmit> {
+        // Without a hook, the early exit was tried before.
+        if hooks.is_hooked(self, Operation::SelectPath)
+            && let Some(transmit) = self.next_stream_datagram(hooks, now, Some(key), buffer)
+        {
+            return Some(transmit);
+        }
         let transmit = self.datagram_on(hooks, now, Target { path: key, shared: true }, buffer)?;
         self.on_data_sent(key);
         Some(transmit)
@@ -293,24 +262,22 @@ impl Connection {
         }
     }
 
-    /// Returns true if acknowledgements of packet number space `id` must be sent on this path, with
-    /// several paths.
-    pub(in crate::connection) fn acks_go_of_paths(
+    /// Limits a hook's choice of the path for acknowledgements. `usual` is the path without hooks.
+    pub(in crate::connection) fn bound_ack_path(
         &mut self,
-        hooks: impl Presence,
-        id: SpaceId,
-        path: PathKey,
-    ) -> bool {
-        let Some(usual) = self.ack_path(id) else { return false };
-        let bound = |connection: &mut Connection, key: PathKey| {
-            let objection = match connection.paths.get(key) {
-                None => Overruled::NoSuchPath,
-                Some(path) if connection.may_carry(path) => return key,
-                Some(_) => Overruled::NotUsable,
-            };
-            connection.overrule(Operation::SelectACKPath, objection);
-            usual
+        usual: PathKey,
+        key: PathKey,
+    ) -> PathKey {
+        if !self.speaks_multipath() {
+            // Other paths than the active one carry only frames that probe them (RFC 9000 s.9.1).
+            return self.path().key();
+        }
+        let objection = match self.paths.get(key) {
+            None => Overruled::NoSuchPath,
+            Some(path) if self.may_carry(path) => return key,
+            Some(_) => Overruled::NotUsable,
         };
-        hooks.decide_within(self, Operation::SelectACKPath, (id, usual), usual, bound) == path
+        self.overrule(Operation::SelectACKPath, objection);
+        usual
     }
 }

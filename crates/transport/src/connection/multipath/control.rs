@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use equic_wire::params::TransportParameters;
 use equic_wire::{Side, TransportErrorCode};
 
-use super::super::path::Path;
+use super::super::path::{Addresses, Path};
 use super::super::paths::PathKey;
 use super::super::space::PathId;
 use super::super::{Connection, Event, PathStats};
@@ -158,7 +158,7 @@ impl Connection {
             return Err(OpenPathError::NoConnectionId);
         }
         self.now = now;
-        self.begin_path(now, id, (remote, local));
+        self.begin_path(now, id, Addresses { remote, local });
         Ok(id)
     }
 
@@ -318,7 +318,7 @@ impl Connection {
         &mut self,
         now: Timestamp,
         id: PathId,
-        addresses: (SocketAddr, Option<IpAddr>),
+        addresses: Addresses,
     ) -> PathKey {
         self.spaces.add(id);
         let key = self.add_path(now, id, addresses);

@@ -10,7 +10,7 @@ use equic_wire::{StreamId, Writer};
 
 use super::super::Connection;
 use super::super::paths::PathKey;
-use super::super::space::SentFrame;
+use super::super::space::{FrameList, SentFrame};
 use super::super::write::{MIN_STREAM, varint};
 use super::Scheduler;
 use crate::operation::Operation;
@@ -92,7 +92,7 @@ impl Connection {
         &mut self,
         path: PathKey,
         writer: &mut Writer<'_>,
-        frames: &mut Vec<SentFrame>,
+        frames: &mut FrameList,
     ) {
         while self.has_copies(path) {
             let Some(paths) = &mut self.multipath else { return };

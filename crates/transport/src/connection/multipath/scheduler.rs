@@ -78,7 +78,7 @@ impl Order {
 }
 
 /// Rank of a candidate in the order. The lowest comes first, and no two candidates have the same.
-pub(super) type Rank = (u8, bool, Duration, PathId);
+pub(in crate::connection) type Rank = (u8, bool, Duration, PathId);
 
 impl Scheduler {
     /// Returns the rank of a candidate. `last` is the path that carried the last packet.

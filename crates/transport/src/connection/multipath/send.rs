@@ -1,19 +1,20 @@
 //! Selects the path of the next packet. Content that any path may carry is sent on the path that
 //! the scheduler chooses. The other paths carry only content that belongs to them.
 
+use std::time::Duration;
+
+use super::super::budget::Target;
 use super::super::path::Path;
 use super::super::paths::PathKey;
 use super::super::presence::Presence;
-use super::super::send::{Target, TxPlace};
-use super::super::send_plain::{Room, plain_room};
-use super::super::space::{Space, SpaceId};
+use super::super::space::{PathId, Space, SpaceId};
 use super::super::{Connection, Transmit};
-use super::scheduler::{Candidate, Order, Scheduler};
+use super::scheduler::{Candidate, Order, Rank, Scheduler};
 use crate::Timestamp;
 
 impl Connection {
     /// Returns the next datagram of a connection with multipath.
-    pub(in crate::connection) fn next_of_paths(
+    pub(in crate::connection) fn datagram_on_any_path(
         &mut self,
         hooks: impl Presence,
         now: Timestamp,
@@ -45,66 +46,25 @@ impl Connection {
         }
     }
 
-    /// Returns the path on which the fast path (`send_plain.rs`) sends stream data, with its space
-    /// and the size of a datagram. It is used by a connection with multipath.
-    ///
-    /// Paths are checked for room in the same order as on the slow path. As there, each path
-    /// without room records that. If a path must first send something that belongs to it, the slow
-    /// path sends it.
-    pub(in crate::connection) fn plain_room_of_paths(
-        &mut self,
-        now: Timestamp,
-    ) -> Option<(TxPlace, u16)> {
-        if !self.paths_are_plain() {
-            return None;
-        }
-        let (scheduler, last) = (self.config.scheduler, self.multipath.as_ref()?.last);
-        let mut after = None;
-        while let Some((rank, key)) = scheduler.next(self.candidates(), last, after) {
-            let place = TxPlace { space: SpaceId::Data(self.paths.get(key)?.id()), path: key };
-            match self.ask_plain_room(now, place) {
-                Room::For(mtu) => return Some((place, mtu)),
-                Room::Full => after = Some(rank),
-                Room::Unknown => return None,
-            }
-        }
-        None
-    }
-
-    /// Returns the space of a chosen path and the size of a datagram, if the fast path may send
-    /// stream data there.
-    pub(in crate::connection) fn plain_room_on(
-        &mut self,
-        now: Timestamp,
-        key: PathKey,
-    ) -> Option<(TxPlace, u16)> {
-        if !self.paths_are_plain() {
-            return None;
-        }
-        let place = TxPlace { space: SpaceId::Data(self.paths.get(key)?.id()), path: key };
-        match self.ask_plain_room(now, place) {
-            Room::For(mtu) => Some((place, mtu)),
-            Room::Full | Room::Unknown => None,
-        }
-    }
-
-    /// Returns true if the scheduler sends data on one path at a time.
-    fn paths_are_plain(&self) -> bool {
-        self.config.scheduler != Scheduler::Redundant
-    }
-
-    /// Checks a path for room, if neither probes nor acknowledgements are due on it.
+    /// Returns the best path for data, with its rank. With `after`, returns the next path behind
+    /// that rank. Without multipath, the active path is the only candidate.
     #[inline(always)]
-    fn ask_plain_room(&mut self, now: Timestamp, place: TxPlace) -> Room {
-        if !self.pending_on(place).is_empty() {
-            return Room::Unknown;
-        }
-        plain_room(&mut self.paths[place.path], now)
+    pub(in crate::connection) fn next_candidate(
+        &self,
+        after: Option<Rank>,
+    ) -> Option<(Rank, PathKey)> {
+        let Some(paths) = &self.multipath else {
+            let only = (0, false, Duration::ZERO, PathId::ZERO);
+            return after.is_none().then(|| (only, self.path().key()));
+        };
+        self.config.scheduler.next(self.candidates(), paths.last, after)
     }
 
     /// Returns true if consecutive datagrams must use different paths that have room.
     pub(in crate::connection) fn takes_turns(&self) -> bool {
-        self.config.scheduler == Scheduler::RoundRobin && self.paths.iter().nth(1).is_some()
+        self.multipath.is_some()
+            && self.config.scheduler == Scheduler::RoundRobin
+            && self.paths.iter().nth(1).is_some()
     }
 
     /// Returns true if a packet on this path carries acknowledgements.

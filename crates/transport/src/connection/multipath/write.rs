@@ -7,7 +7,7 @@ use equic_wire::frame::{
 };
 
 use super::super::Connection;
-use super::super::space::{PathFrame, PathId, SentFrame, SpaceId};
+use super::super::space::{FrameList, PathFrame, PathId, SentFrame, SpaceId};
 use super::super::write::varint;
 use super::PathStatus;
 
@@ -24,7 +24,7 @@ impl Connection {
         &mut self,
         id: SpaceId,
         writer: &mut Writer<'_>,
-        frames: &mut Vec<SentFrame>,
+        frames: &mut FrameList,
     ) {
         while let Some((sent, frame)) = self.next_path_frame() {
             if self.write_frame(id, &frame, writer).is_err() {
@@ -96,7 +96,7 @@ impl Connection {
         &mut self,
         id: SpaceId,
         writer: &mut Writer<'_>,
-        frames: &mut Vec<SentFrame>,
+        frames: &mut FrameList,
     ) {
         let records = self.multipath.iter().flat_map(|paths| &paths.list);
         let mut paths = [PathId::ZERO; super::MOST_PATH_IDS];
@@ -126,7 +126,7 @@ impl Connection {
         path_id: PathId,
         id: SpaceId,
         writer: &mut Writer<'_>,
-        frames: &mut Vec<SentFrame>,
+        frames: &mut FrameList,
     ) -> bool {
         while let Some(local) = self.ids.local_of_mut(path_id)
             && let Some(new) = local.next_to_announce()

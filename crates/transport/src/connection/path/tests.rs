@@ -12,7 +12,7 @@ fn at(ms: u32) -> Timestamp {
 fn of(key: u32, origin: AddressOrigin) -> Path {
     let remote = "192.0.2.1:443".parse().unwrap();
     let config = TransportConfig::default();
-    Path::new(at(0), PathKey(key), (remote, None), &config, 1, origin)
+    Path::new(at(0), PathKey(key), Addresses { remote, local: None }, &config, 1, origin)
 }
 
 fn path() -> Path {
@@ -97,7 +97,7 @@ fn path_hold_of_a_hook_is_limited_in_time() {
 #[test]
 fn pacing_holds_nothing_back_beyond_its_time() {
     let mut path = path();
-    path.pace_until(Some(at(10)));
+    path.admit(at(0), true, Some(at(10)));
     path.on_pace_timer(at(9));
     assert_eq!(path.paced_until(), Some(at(10)));
     path.on_pace_timer(at(10));

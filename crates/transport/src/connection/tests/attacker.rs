@@ -5,9 +5,8 @@ use equic_wire::frame::Frame;
 
 use super::network::{Faults, Network};
 use super::*;
-use crate::connection::packet_builder::Padding;
+use crate::connection::packet_builder::{Padding, TxNumber};
 use crate::connection::presence::MayBeAttached;
-use crate::connection::send::{TxPacket, TxPlace};
 use crate::connection::space::SpaceId;
 use crate::operation::{AttachPoint, Call, Decision, Hook, HookContext, HookError, Operation};
 
@@ -210,10 +209,11 @@ impl Connection {
         let (number, key) = (self.spaces.get(id).unwrap().numbers.next(), self.path_of(id).key());
         self.space(id).unwrap().numbers.take(number);
         let pad = if size > 0 { Padding::to(size) } else { Padding::NONE };
-        let packet = TxPacket { place: TxPlace { space: id, path: key }, number };
-        let open = self.begin_packet(MayBeAttached, packet, &mut writer, pad);
+        let acked = self.spaces.get(id).unwrap().loss.largest_acked();
+        let of = TxNumber { space: id, number, acked };
+        let open = self.begin_packet(MayBeAttached, key, of, None, &mut writer, pad);
         let mut packet = open.expect("there is room");
-        let (mut room, _) = packet.payload().expect("there is room");
+        let mut room = packet.payload().expect("there is room");
         room.bytes(payload).expect("there is room");
         packet.wrote(payload.len(), false).expect("there is room");
         packet.pad(packet.padding_wanted()).expect("there is room");

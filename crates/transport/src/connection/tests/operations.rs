@@ -547,3 +547,25 @@ fn hook_answers_keep_invariants() {
         }
     }
 }
+
+/// The default of an operation whose answer it limits is computed once, also for a hook that gets
+/// it. It may call other operations, whose hooks would otherwise be called twice.
+#[test]
+fn hook_that_refines_a_default_does_not_compute_the_default_twice() {
+    let calls = |refined: bool| {
+        let mut network = Network::new(3, Faults::none());
+        network.connect();
+        let calls = Calls::default();
+        watch_all(&mut network.client, &calls);
+        if refined {
+            // The outputs are the default already.
+            let same = doing(|_, _, _| Ok(Decision::Done));
+            let point = AttachPoint::refine(Operation::HasContent);
+            network.client.attach(same, &[point]).unwrap();
+        }
+        echo(&mut network, 20_000);
+        let calls = calls.lock().unwrap();
+        [Operation::HasContent, Operation::AckIsDue].map(|operation| calls[&operation].len())
+    };
+    assert_eq!(calls(false), calls(true));
+}

@@ -161,7 +161,8 @@ fn pto_determines_the_pause_between_key_updates() {
     for early in [true, false] {
         for_each_end(
             |config| config.key_limits = few,
-            |end, other, now, _| {
+            |end, other, now, pto| {
+                let hooked = pto - end.path().rtt().pto_base() - DELAY;
                 assert!(end.update_keys());
                 end.ping();
                 deliver(end, other, now);
@@ -179,7 +180,8 @@ fn pto_determines_the_pause_between_key_updates() {
                 }
                 assert_eq!(end.keys.one_rtt().unwrap().wear(), Wear::Half);
                 let updates = end.key_updates();
-                let pto = end.longest_pto();
+                // The packets above have changed the round-trip time.
+                let pto = end.path().rtt().pto_base() + DELAY + hooked;
                 let rested = confirmed + pto * 3;
                 end.ping();
                 send(end, if early { confirmed + (pto * 3 - MOMENT) } else { rested });
@@ -291,11 +293,12 @@ fn pto_of_the_slowest_path_counts_in_periods_of_the_connection() {
 }
 
 /// A plugin of the peer may have this hook, so it must not discard keys early, end the closing
-/// period early, or give up the validation of a path before its packets can arrive.
+/// period or the idle timeout early, or give up the validation of a path before its packets can
+/// arrive.
 #[test]
 fn pto_of_periods_is_not_shortened_by_hooks() {
     for_each_end(
-        |_| {},
+        |config| config.max_idle_timeout = MS,
         |end, _, _, _| {
             let key = end.path().key();
             let usual = end.path().rtt().pto_base() + DELAY;
@@ -304,6 +307,8 @@ fn pto_of_periods_is_not_shortened_by_hooks() {
             assert!(end.pto(SpaceId::DATA) < usual, "a hook shortens the PTO timer");
             assert_eq!([end.longest_pto(), end.path_pto(key)], [usual; 2]);
             assert_eq!(end.new_path_pto(key), unmeasured);
+            assert_eq!(end.space_pto(SpaceId::DATA), usual);
+            assert_eq!(end.poll_timeout(), Some(end.activity.since() + usual * 3));
         },
     );
 }

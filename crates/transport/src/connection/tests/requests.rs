@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use equic_wire::TransportErrorCode;
 use equic_wire::params::RawParameters;
 

@@ -2,6 +2,7 @@
 //! connection uses the general routes if a hook is attached to an operation that the exits skip.
 
 use super::*;
+use crate::connection::receive_plain::EARLY_EXITS;
 use crate::operation::{AttachPoint, Hook, Operation};
 
 /// Does nothing.
@@ -9,9 +10,10 @@ struct Idle;
 
 impl Hook for Idle {}
 
-/// Two operations: one that the fast route of a packet to send skips, and one that the fast route
-/// of a received packet skips.
-pub(super) const LONG: &[Operation] = &[Operation::PadPacket, Operation::CheckFrame];
+/// Operations that early exits skip: one for a datagram to send, one for a received datagram, and
+/// one for received STREAM frames.
+pub(super) const LONG: &[Operation] =
+    &[Operation::PadPacket, Operation::HandleDatagram, Operation::CheckFrame];
 
 /// An operation that no fast route skips. Timers are as with other hooks, for which some timers are
 /// delayed a moment.
@@ -27,14 +29,25 @@ fn lengthen(connection: &mut Connection) {
     attach_to(connection, LONG);
 }
 
-/// Echoes data over a bad network. Returns all datagrams with their times and sizes, and the
-/// counters of each end.
-fn run(seed: u64, hooked: bool) -> (Vec<(Timestamp, bool, usize)>, [Stats; 2]) {
+/// Operations of received packets and frames that the early exit does not skip.
+const OF_PACKETS: &[Operation] = &[
+    Operation::RestorePacketNumber,
+    Operation::IsDuplicate,
+    Operation::AfterPacketRead,
+    Operation::ParseFrames,
+    Operation::ParseFrame,
+    Operation::CheckFrame,
+    Operation::ProcessFrame,
+];
+
+/// Echoes data over a bad network, with idle hooks on `watched` at both ends. Returns all datagrams
+/// with their times and sizes, and the counters of each end.
+fn run(seed: u64, watched: &[Operation]) -> (Vec<(Timestamp, bool, usize)>, [Stats; 2]) {
     let mut network = Network::new(seed, Faults::by_chance(seed));
     network.connect();
-    if hooked {
-        lengthen(&mut network.client);
-        lengthen(network.server_mut());
+    if !watched.is_empty() {
+        attach_to(&mut network.client, watched);
+        attach_to(network.server_mut(), watched);
     }
     for length in [1, 700, 50_000] {
         echo(&mut network, length);
@@ -49,7 +62,34 @@ fn run(seed: u64, hooked: bool) -> (Vec<(Timestamp, bool, usize)>, [Stats; 2]) {
 #[test]
 fn fast_path_equals_slow_path_on_bad_networks() {
     for seed in 0..cases(60) {
-        assert_eq!(run(seed, false), run(seed, true), "seed {seed}");
+        let short = run(seed, &[]);
+        assert_eq!(short, run(seed, LONG), "seed {seed}");
+        assert_eq!(short, run(seed, OF_PACKETS), "seed {seed}");
+    }
+}
+
+/// The early exit of a received datagram skips only [`Operation::HandleDatagram`]. Hooks on payloads
+/// and frames turn off only the decryption into the memory of streams.
+#[test]
+fn fast_path_receives_packets_that_hooks_see() {
+    let both: &[Operation] = &[Operation::HandleDatagram, Operation::CheckFrame];
+    let numbers = &OF_PACKETS[..2];
+    for (watched, exits, placed) in [
+        (&[][..], true, true),
+        (numbers, true, true),
+        (OF_PACKETS, true, false),
+        (both, false, false),
+    ] {
+        let mut network = Network::new(5, Faults::none());
+        network.connect();
+        attach_to(&mut network.client, watched);
+        attach_to(network.server_mut(), watched);
+        let opened = |network: &Network| network.server().stats().packets_opened_to_streams;
+        let before = (EARLY_EXITS.get(), opened(&network));
+        echo(&mut network, 200_000);
+        let exited = EARLY_EXITS.get() - before.0;
+        assert_eq!((exited > 100, exited > 0), (exits, exits), "{watched:?}");
+        assert_eq!(opened(&network) - before.1 > 0, placed, "{watched:?}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Writes packet headers and frames as JSON (quic-events s.8).
 
-use equic_wire::frame::{Ack, AckRange, ConnectionClose, Frame, FrameType, NewConnectionId};
-use equic_wire::{PathId, StreamId, Version};
+use equic_wire::Version;
+use equic_wire::frame::{Ack, AckRange, Crypto, Field, FieldValue, Fields, Frame, Stream};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
 use super::{Hex, One, millis, names, optional, raw};
@@ -97,8 +97,7 @@ struct Timed<'a>(&'a Frame<'a>, u8);
 impl Serialize for Timed<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("frame_type", name(self.0))?;
-        fields(&mut map, self.0, self.1)?;
+        frame(&mut map, self.0.name(), self.0.fields(), self.1)?;
         map.end()
     }
 }
@@ -107,213 +106,99 @@ impl Serialize for Timed<'_> {
 impl Serialize for Retransmitted {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        match self {
+        let (name, fields) = match self {
             Retransmitted::Crypto(range) => {
-                map.serialize_entry("frame_type", "crypto")?;
-                crypto(&mut map, range.start, range.end - range.start)?;
+                ("CRYPTO", Crypto::fields_of(range.start, range.end - range.start))
             }
             Retransmitted::Stream { id, range, fin } => {
-                map.serialize_entry("frame_type", "stream")?;
-                stream(&mut map, *id, range.start, range.end - range.start, *fin)?;
+                let length = range.end - range.start;
+                ("STREAM", Stream::fields_of(*id, range.start, length, *fin))
             }
-            Retransmitted::Frame(frame) => {
-                map.serialize_entry("frame_type", name(frame))?;
-                fields(&mut map, frame, 0)?;
-            }
-        }
+            Retransmitted::Frame(frame) => (frame.name(), frame.fields()),
+        };
+        frame(&mut map, name, fields, 0)?;
         map.end()
     }
 }
 
-fn name(frame: &Frame<'_>) -> &'static str {
-    match frame {
-        Frame::Padding(_) => "padding",
-        Frame::Ping => "ping",
-        Frame::Ack(_) => "ack",
-        Frame::ResetStream(_) => "reset_stream",
-        Frame::StopSending(_) => "stop_sending",
-        Frame::Crypto(_) => "crypto",
-        Frame::NewToken(_) => "new_token",
-        Frame::Stream(_) => "stream",
-        Frame::MaxData(_) => "max_data",
-        Frame::MaxStreamData(_) => "max_stream_data",
-        Frame::MaxStreams(..) => "max_streams",
-        Frame::DataBlocked(_) => "data_blocked",
-        Frame::StreamDataBlocked(_) => "stream_data_blocked",
-        Frame::StreamsBlocked(..) => "streams_blocked",
-        Frame::NewConnectionId(_) => "new_connection_id",
-        Frame::RetireConnectionId(_) => "retire_connection_id",
-        Frame::PathChallenge(_) => "path_challenge",
-        Frame::PathResponse(_) => "path_response",
-        Frame::ConnectionClose(_) => "connection_close",
-        Frame::HandshakeDone => "handshake_done",
-        Frame::Datagram(_) => "datagram",
-        // draft-ietf-quic-ack-frequency defines no qlog names for its frames. The draft permits
-        // other values of `$QuicFrame`.
-        Frame::AckFrequency(_) => "ack_frequency",
-        Frame::ImmediateAck => "immediate_ack",
-        // RFC 10069 defines no qlog names for its frames, either.
-        Frame::PathAck(_) => "path_ack",
-        Frame::PathAbandon(_) => "path_abandon",
-        Frame::PathStatusAvailable(_) => "path_status_available",
-        Frame::PathStatusBackup(_) => "path_status_backup",
-        Frame::PathNewConnectionId(_) => "path_new_connection_id",
-        Frame::PathRetireConnectionId(_) => "path_retire_connection_id",
-        Frame::MaxPathId(_) => "max_path_id",
-        Frame::PathsBlocked(_) => "paths_blocked",
-        Frame::PathCidsBlocked(_) => "path_cids_blocked",
-        Frame::Unknown(_) => "unknown",
+/// The RFC's name of a frame in lower case, which is the draft's name for it. Frames that the draft
+/// does not define are named in the same way. The draft permits other values of `$QuicFrame`.
+struct Name(&'static str);
+
+impl Serialize for Name {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0.to_ascii_lowercase())
     }
 }
 
-fn fields<M: SerializeMap>(map: &mut M, frame: &Frame<'_>, exponent: u8) -> Result<(), M::Error> {
-    match frame {
-        Frame::Ping | Frame::HandshakeDone | Frame::ImmediateAck => Ok(()),
-        Frame::Padding(count) => map.serialize_entry("raw", &One("payload_length", count.get())),
-        Frame::Ack(frame) => ack(map, frame, exponent),
-        Frame::ResetStream(reset) => {
-            map.serialize_entry("stream_id", &reset.stream_id.as_varint().get())?;
-            application_error(map, reset.error_code.get())?;
-            map.serialize_entry("final_size", &reset.final_size.get())
-        }
-        Frame::StopSending(stop) => {
-            map.serialize_entry("stream_id", &stop.stream_id.as_varint().get())?;
-            application_error(map, stop.error_code.get())
-        }
-        Frame::Crypto(frame) => crypto(map, frame.offset().get(), frame.data().len() as u64),
-        Frame::NewToken(new) => {
-            let length = new.token().len() as u64;
-            map.serialize_entry("token", &One("raw", raw(length)))
-        }
-        Frame::Stream(frame) => {
-            let length = frame.data().len() as u64;
-            stream(map, frame.stream_id(), frame.offset().get(), length, frame.fin())
-        }
-        Frame::MaxData(limit) => map.serialize_entry("maximum", &limit.get()),
-        Frame::DataBlocked(limit) => map.serialize_entry("limit", &limit.get()),
-        Frame::MaxStreamData(max) => {
-            map.serialize_entry("stream_id", &max.stream_id.as_varint().get())?;
-            map.serialize_entry("maximum", &max.limit.get())
-        }
-        Frame::StreamDataBlocked(blocked) => {
-            map.serialize_entry("stream_id", &blocked.stream_id.as_varint().get())?;
-            map.serialize_entry("limit", &blocked.limit.get())
-        }
-        Frame::MaxStreams(direction, count) => {
-            map.serialize_entry("stream_type", names::direction(*direction))?;
-            map.serialize_entry("maximum", &count.get())
-        }
-        Frame::StreamsBlocked(direction, count) => {
-            map.serialize_entry("stream_type", names::direction(*direction))?;
-            map.serialize_entry("limit", &count.get())
-        }
-        Frame::NewConnectionId(new) => new_connection_id(map, new),
-        Frame::RetireConnectionId(sequence) => {
-            map.serialize_entry("sequence_number", &sequence.get())
-        }
-        Frame::PathChallenge(data) | Frame::PathResponse(data) => {
-            map.serialize_entry("data", &Hex(data))
-        }
-        Frame::ConnectionClose(frame) => close(map, frame),
-        Frame::Datagram(datagram) => map.serialize_entry("raw", &raw(datagram.data.len() as u64)),
-        Frame::AckFrequency(ack) => {
-            map.serialize_entry("sequence_number", &ack.sequence_number.get())?;
-            let threshold = ack.ack_eliciting_threshold.get();
-            map.serialize_entry("ack_eliciting_threshold", &threshold)?;
-            let delay = millis(ack.requested_max_ack_delay());
-            map.serialize_entry("requested_max_ack_delay", &delay)?;
-            map.serialize_entry("reordering_threshold", &ack.reordering_threshold.get())
-        }
-        Frame::Unknown(unknown) => {
-            map.serialize_entry("frame_type_bytes", &unknown.frame_type.0.get())
-        }
-        Frame::PathAck(_)
-        | Frame::PathAbandon(_)
-        | Frame::PathStatusAvailable(_)
-        | Frame::PathStatusBackup(_)
-        | Frame::PathNewConnectionId(_)
-        | Frame::PathRetireConnectionId(_)
-        | Frame::MaxPathId(_)
-        | Frame::PathsBlocked(_)
-        | Frame::PathCidsBlocked(_) => multipath(map, frame, exponent),
-    }
-}
-
-/// Writes the fields of multipath frames, with the names in the figures of RFC 10069.
-fn multipath<M: SerializeMap>(
+fn frame<M: SerializeMap>(
     map: &mut M,
-    frame: &Frame<'_>,
+    name: &'static str,
+    mut fields: Fields<'_>,
     exponent: u8,
 ) -> Result<(), M::Error> {
-    let path = |map: &mut M, id: PathId| map.serialize_entry("path_id", &id.get());
-    match frame {
-        Frame::PathAck(of_path) => {
-            path(map, of_path.path_id)?;
-            ack(map, &of_path.ack, exponent)
+    map.serialize_entry("frame_type", &Name(name))?;
+    fields.try_for_each(|one| field(map, &one, exponent))
+}
+
+/// Writes a field. Some fields become several entries of the JSON object.
+fn field<M: SerializeMap>(map: &mut M, field: &Field<'_>, exponent: u8) -> Result<(), M::Error> {
+    let name = field.name;
+    match field.value {
+        FieldValue::Integer(value) => map.serialize_entry(name, &value.get()),
+        FieldValue::Word(word) => map.serialize_entry(name, word),
+        FieldValue::StreamType(direction) => map.serialize_entry(name, names::direction(direction)),
+        FieldValue::Duration(duration) => map.serialize_entry(name, &millis(duration)),
+        FieldValue::Bytes(bytes) => map.serialize_entry(name, &Hex(bytes)),
+        FieldValue::ConnectionId(id) => {
+            map.serialize_entry("connection_id_length", &id.len())?;
+            map.serialize_entry(name, &Hex(id.as_bytes()))
         }
-        Frame::PathAbandon(abandon) => {
-            path(map, abandon.path_id)?;
-            map.serialize_entry("error_code", &abandon.error_code.0.get())
+        FieldValue::PathId(id) => map.serialize_entry(name, &id.get()),
+        FieldValue::FrameType(frame_type) => map.serialize_entry(name, &frame_type.0.get()),
+        FieldValue::ErrorCode(code) => map.serialize_entry(name, &code.0.get()),
+        FieldValue::ApplicationError(code) => unknown_error(map, name, code.get()),
+        FieldValue::TransportError(code) => match names::transport_error(code) {
+            Some(error) => map.serialize_entry(name, &error),
+            None => unknown_error(map, name, code.0.get()),
+        },
+        FieldValue::Reason(reason) => match std::str::from_utf8(reason) {
+            Ok(text) => map.serialize_entry(name, text),
+            Err(_) => map.serialize_entry("reason_bytes", &Hex(reason)),
+        },
+        FieldValue::PayloadLength(length) => {
+            map.serialize_entry(name, &One("payload_length", length))
         }
-        Frame::PathStatusAvailable(status) | Frame::PathStatusBackup(status) => {
-            path(map, status.path_id)?;
-            map.serialize_entry("path_status_sequence_number", &status.sequence_number.get())
+        FieldValue::DataLength(length) => map.serialize_entry(name, &raw(length)),
+        FieldValue::TokenLength(length) => map.serialize_entry(name, &One("raw", raw(length))),
+        FieldValue::Data { offset, length, fin } => {
+            map.serialize_entry("offset", &offset)?;
+            optional(map, "fin", fin.then_some(true))?;
+            map.serialize_entry(name, &raw(length))
         }
-        Frame::PathNewConnectionId(of_path) => {
-            path(map, of_path.path_id)?;
-            new_connection_id(map, &of_path.new)
-        }
-        Frame::PathRetireConnectionId(retire) => {
-            path(map, retire.path_id)?;
-            map.serialize_entry("sequence_number", &retire.sequence_number.get())
-        }
-        Frame::MaxPathId(id) | Frame::PathsBlocked(id) => {
-            map.serialize_entry("maximum_path_id", &id.get())
-        }
-        Frame::PathCidsBlocked(blocked) => {
-            path(map, blocked.path_id)?;
-            map.serialize_entry("next_sequence_number", &blocked.next_sequence_number.get())
-        }
-        _ => Ok(()),
+        FieldValue::Ack(frame) => ack(map, name, &frame, exponent),
     }
 }
 
-fn new_connection_id<M: SerializeMap>(map: &mut M, new: &NewConnectionId) -> Result<(), M::Error> {
-    let id = new.connection_id();
-    map.serialize_entry("sequence_number", &new.sequence_number().get())?;
-    map.serialize_entry("retire_prior_to", &new.retire_prior_to().get())?;
-    map.serialize_entry("connection_id_length", &id.len())?;
-    // Do not log the stateless reset token, because it could be used to end the connection.
-    map.serialize_entry("connection_id", &Hex(id.as_bytes()))
-}
-
-/// The names of application errors are unknown here, because the application defines them.
-fn application_error<M: SerializeMap>(map: &mut M, code: u64) -> Result<(), M::Error> {
-    map.serialize_entry("error", "unknown")?;
+/// Writes an error code without a name. The names of application errors are unknown here, because
+/// the application defines them.
+fn unknown_error<M: SerializeMap>(
+    map: &mut M,
+    name: &'static str,
+    code: u64,
+) -> Result<(), M::Error> {
+    map.serialize_entry(name, "unknown")?;
     map.serialize_entry("error_code", &code)
 }
 
-fn crypto<M: SerializeMap>(map: &mut M, offset: u64, length: u64) -> Result<(), M::Error> {
-    map.serialize_entry("offset", &offset)?;
-    map.serialize_entry("raw", &raw(length))
-}
-
-fn stream<M: SerializeMap>(
+fn ack<M: SerializeMap>(
     map: &mut M,
-    id: StreamId,
-    offset: u64,
-    length: u64,
-    fin: bool,
+    name: &'static str,
+    ack: &Ack<'_>,
+    exponent: u8,
 ) -> Result<(), M::Error> {
-    map.serialize_entry("stream_id", &id.as_varint().get())?;
-    map.serialize_entry("offset", &offset)?;
-    optional(map, "fin", fin.then_some(true))?;
-    map.serialize_entry("raw", &raw(length))
-}
-
-fn ack<M: SerializeMap>(map: &mut M, ack: &Ack<'_>, exponent: u8) -> Result<(), M::Error> {
     map.serialize_entry("ack_delay", &millis(ack.delay(exponent)))?;
-    map.serialize_entry("acked_ranges", &Ranges(ack))?;
+    map.serialize_entry(name, &Ranges(ack))?;
     let Some(ecn) = ack.ecn() else { return Ok(()) };
     map.serialize_entry("ect1", &ecn.ect1.get())?;
     map.serialize_entry("ect0", &ecn.ect0.get())?;
@@ -328,31 +213,5 @@ impl Serialize for Ranges<'_> {
             let (smallest, largest) = (range.smallest().get(), range.largest().get());
             if smallest == largest { vec![smallest] } else { vec![smallest, largest] }
         }))
-    }
-}
-
-/// Writes a `ConnectionCloseFrame` (s.8.13.21).
-fn close<M: SerializeMap>(map: &mut M, close: &ConnectionClose<'_>) -> Result<(), M::Error> {
-    let reason = match close {
-        ConnectionClose::Transport { error_code, frame_type, reason } => {
-            map.serialize_entry("error_space", "transport")?;
-            match names::transport_error(*error_code) {
-                Some(name) => map.serialize_entry("error", &name)?,
-                None => application_error(map, error_code.0.get())?,
-            }
-            if *frame_type != FrameType::PADDING {
-                map.serialize_entry("trigger_frame_type", &frame_type.0.get())?;
-            }
-            reason
-        }
-        ConnectionClose::Application { error_code, reason } => {
-            map.serialize_entry("error_space", "application")?;
-            application_error(map, error_code.get())?;
-            reason
-        }
-    };
-    match std::str::from_utf8(reason) {
-        Ok(text) => map.serialize_entry("reason", text),
-        Err(_) => map.serialize_entry("reason_bytes", &Hex(reason)),
     }
 }

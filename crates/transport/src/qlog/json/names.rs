@@ -65,7 +65,7 @@ pub(super) fn initiator(initiator: Initiator) -> &'static str {
     }
 }
 
-pub(super) fn direction(direction: Direction) -> &'static str {
+pub(crate) fn direction(direction: Direction) -> &'static str {
     match direction {
         Direction::Unidirectional => "unidirectional",
         Direction::Bidirectional => "bidirectional",

@@ -146,8 +146,9 @@ const KEY: &[&str] = &[
     "?trigger: 'tls'|'remote_update'|'local_update'",
 ];
 
-/// Fields of each frame (quic-events s.8.13), in addition to `frame_type` and `?raw: RawInfo`.
-/// `raw` is listed only where it is mandatory.
+/// Fields of the frames of quic-events s.8.13, in addition to `frame_type` and `?raw: RawInfo`.
+/// `raw` is listed only where it is mandatory. Other frames are in no draft: this project extends
+/// `$QuicFrame` by them.
 #[rustfmt::skip]
 pub(super) const FRAMES: &[(&str, &[&str])] = &[
     ("padding", &[]),
@@ -182,28 +183,6 @@ pub(super) const FRAMES: &[(&str, &[&str])] = &[
     ("handshake_done", &[]),
     ("unknown", &["frame_type_bytes: u64"]),
     ("datagram", &["raw: RawInfo"]),
-    // Frames of draft-ietf-quic-ack-frequency, by which this project extends `$QuicFrame`.
-    ("ack_frequency", &[
-        "sequence_number: u64", "ack_eliciting_threshold: u64", "requested_max_ack_delay: float",
-        "reordering_threshold: u64",
-    ]),
-    ("immediate_ack", &[]),
-    // Frames of RFC 10069, by which this project extends `$QuicFrame`.
-    ("path_ack", &[
-        "path_id: u32", "?ack_delay: float", "?acked_ranges: [+AckRange]", "?ect1: u64", "?ect0: u64",
-        "?ce: u64",
-    ]),
-    ("path_abandon", &["path_id: u32", "error_code: u64"]),
-    ("path_status_available", &["path_id: u32", "path_status_sequence_number: u64"]),
-    ("path_status_backup", &["path_id: u32", "path_status_sequence_number: u64"]),
-    ("path_new_connection_id", &[
-        "path_id: u32", "sequence_number: u64", "retire_prior_to: u64", "?connection_id_length: u8",
-        "connection_id: hex",
-    ]),
-    ("path_retire_connection_id", &["path_id: u32", "sequence_number: u64"]),
-    ("max_path_id", &["maximum_path_id: u32"]),
-    ("paths_blocked", &["maximum_path_id: u32"]),
-    ("path_cids_blocked", &["path_id: u32", "next_sequence_number: u64"]),
 ];
 
 /// Enumerations of the drafts. Their values are separated by spaces.

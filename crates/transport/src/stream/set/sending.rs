@@ -37,6 +37,28 @@ pub(super) fn turn(in_flight_room: u64, others: u64) -> u64 {
     (in_flight_room / (4 * (others + 1))).min(MAX_TURN)
 }
 
+/// Writes a piece as a STREAM frame. Returns whether it fits, and whether the stream has more to
+/// send within `room` bytes of the connection's limit.
+#[inline(always)]
+fn write_frame(
+    writer: &mut Writer<'_>,
+    id: StreamId,
+    piece: &Piece,
+    half: &mut SendHalf,
+    room: u64,
+) -> (bool, bool) {
+    let more = half.wants_to_send(room);
+    let Range { start, end } = piece.range;
+    let (len, offset) = ((end - start) as usize, VarInt::new(start).unwrap_or_default());
+    let header = Frame::write_header(writer, id, offset, Some(len), piece.fin);
+    let Ok(bytes) = header.and_then(|()| writer.reserve(len)) else {
+        return (false, more);
+    };
+    let copied = half.copy_next(start, bytes);
+    debug_assert_eq!(copied, len, "sent data is in the buffer");
+    (true, more)
+}
+
 impl Stream {
     /// Updates what this stream contributes to the sum of bytes that were never sent.
     #[inline]
@@ -83,18 +105,9 @@ impl Streams {
         first.is_some_and(wants) || self.queue.values().flatten().any(wants)
     }
 
-    /// Takes the next piece of data to send, from the stream whose turn it is. `max` returns how
-    /// many bytes of data fit into a STREAM frame, given its stream and offset. The piece then
-    /// counts as sent.
-    // RFC 9000 s.19.9 #1
-    pub(crate) fn next_piece(
-        &mut self,
-        max: impl Fn(StreamId, u64) -> usize,
-    ) -> Option<(StreamId, Piece)> {
-        self.next_piece_and(max, |_, _, _| ()).map(|(id, piece, ())| (id, piece))
-    }
-
-    /// Like [`Streams::next_piece`], but also writes the piece as a STREAM frame.
+    /// Takes the next piece of data to send, from the stream whose turn it is, and writes it as a
+    /// STREAM frame. `max` returns how many bytes of data fit into a STREAM frame, given its stream
+    /// and offset. The piece then counts as sent.
     #[inline]
     pub(crate) fn write_piece(
         &mut self,
@@ -103,22 +116,38 @@ impl Streams {
     ) -> Option<WrittenPiece> {
         let left = self.send_window.room();
         let written = self.next_piece_and(max, |id, piece, half| {
-            let more = half.wants_to_send(left.saturating_sub(piece.fresh));
-            let Range { start, end } = piece.range;
-            let (len, offset) = ((end - start) as usize, VarInt::new(start).unwrap_or_default());
-            let header = Frame::write_header(writer, id, offset, Some(len), piece.fin);
-            let Ok(bytes) = header.and_then(|()| writer.reserve(len)) else {
-                return (false, more);
-            };
-            let copied = half.copy_next(start, bytes);
-            debug_assert_eq!(copied, len, "sent data is in the buffer");
-            (true, more)
+            write_frame(writer, id, piece, half, left.saturating_sub(piece.fresh))
         });
         let (id, piece, (fits, more)) = written?;
         Some(WrittenPiece { id, piece, fits, more })
     }
 
-    /// Like [`Streams::next_piece`], but also passes the piece and its stream to `and`.
+    /// Like [`Streams::write_piece`], for the stream `id`. Returns `None` if this stream has
+    /// nothing to send.
+    pub(crate) fn write_piece_of(
+        &mut self,
+        id: StreamId,
+        writer: &mut Writer<'_>,
+        max: impl Fn(StreamId, u64) -> usize,
+    ) -> Option<WrittenPiece> {
+        let (id, piece) = self.next_piece_of(id, max)?;
+        let left = self.send_window.room();
+        let half = self.streams.get_mut(&id)?.send.as_mut()?;
+        let (fits, more) = write_frame(writer, id, &piece, half, left);
+        Some(WrittenPiece { id, piece, fits, more })
+    }
+
+    /// Takes the next piece as [`Streams::write_piece`] does, without writing it.
+    #[cfg(test)]
+    pub(super) fn next_piece(
+        &mut self,
+        max: impl Fn(StreamId, u64) -> usize,
+    ) -> Option<(StreamId, Piece)> {
+        self.next_piece_and(max, |_, _, _| ()).map(|(id, piece, ())| (id, piece))
+    }
+
+    /// Takes the next piece, and passes it and its stream to `and`.
+    // RFC 9000 s.19.9 #1
     #[inline(always)]
     fn next_piece_and<T>(
         &mut self,
@@ -182,9 +211,9 @@ impl Streams {
         }
     }
 
-    /// Like [`Streams::next_piece`], for the stream `id`. Returns `None` if this stream has nothing
-    /// that can be sent.
-    pub(crate) fn next_piece_of(
+    /// Takes the next piece of the stream `id`. Returns `None` if this stream has nothing that can
+    /// be sent.
+    pub(super) fn next_piece_of(
         &mut self,
         id: StreamId,
         max: impl Fn(StreamId, u64) -> usize,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use equic_transport::ReadOutcome;
 use equic_wire::{Direction, Side, Version};
 
 use super::{CLIENT, CONNECTED, LARGE_CERTIFICATE, hex, side};
@@ -89,11 +90,17 @@ fn packet_of_another_server_address_is_discarded() {
     let number = case.puppet.number(Space::OneRtt, None);
     let mut datagram = Vec::new();
     case.puppet.packet((Space::OneRtt, number, 0), &[0x01], 0, &mut datagram).unwrap();
-    case.deliver(address(ELSEWHERE), datagram);
+    case.deliver(address(ELSEWHERE), datagram.clone());
     case.pass(MS * 100);
-    let after = case.victim.stats();
-    assert_eq!(after.packets_received, before.packets_received);
+    let discarded = case.victim.stats();
+    assert_eq!(discarded.packets_received, before.packets_received);
+    assert_eq!(discarded.packets_dropped, before.packets_dropped + 1);
     assert!(case.taken.iter().all(|(to, _)| *to == address(PUPPET)));
+    // From the server's own address, the client accepts the same packet.
+    case.deliver(address(PUPPET), datagram);
+    let accepted = case.victim.stats();
+    assert_eq!(accepted.packets_received, before.packets_received + 1);
+    assert_eq!(accepted.packets_dropped, discarded.packets_dropped);
 }
 
 /// A draining end sends nothing. A closing end sends a bounded number of datagrams.
@@ -246,10 +253,24 @@ fn packet_of_1_rtt_waits_for_the_handshake() {
             case.shake_hands();
         }
         let before = case.victim.stats().packets_received;
-        case.say(Space::OneRtt, &hex("0a 00 02 6162"), 0);
+        // The puppet sends two bytes on its first bidirectional stream.
+        let stream = if victim == Side::Client { "0a 01 02 6162" } else { "0a 00 02 6162" };
+        case.say(Space::OneRtt, &hex(stream), 0);
         let waiting = case.victim.stats();
         assert_eq!((waiting.packets_received, waiting.packets_dropped), (before, 0), "{victim:?}");
         assert!(case.victim.accept(Direction::Bidirectional).is_none());
+        // The puppet's Finished completes the handshake, and then the victim reads the packet.
+        assert!(!case.victim.is_connected());
+        let finished = case.puppet.message((Space::Handshake, 4), &[], None);
+        case.say(Space::Handshake, &finished, 0);
+        assert!(case.victim.is_connected());
+        let after = case.victim.stats();
+        assert_eq!((after.packets_received, after.packets_dropped), (before + 2, 0), "{victim:?}");
+        let id = case.victim.accept(Direction::Bidirectional).expect("the packet opens a stream");
+        let mut buffer = [0; 10];
+        let read = case.victim.streams().read(id, &mut buffer);
+        assert!(matches!(read, Ok(ReadOutcome::Bytes(2))), "{victim:?}: {read:?}");
+        assert_eq!(&buffer[..2], b"ab");
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use equic_wire::frame::FrameType;
 use equic_wire::{ConnectionId, Direction, ResetToken, Side, StreamId};
 
@@ -68,7 +69,7 @@ fn row(name: &str) -> Result<(On, Side, Cause), &'static str> {
             space.crypto_out.get_mut().write_bytes(Bytes::from_static(&[0; 8]));
         }),
         "NEW_TOKEN" => (On::Both, Server, |end, _| {
-            end.tokens.push_back(Bytes::from_static(b"token"));
+            end.outbox.push(SentFrame::NewToken(Bytes::from_static(b"token")));
         }),
         "MAX_DATA" | "MAX_STREAM_DATA" | "MAX_STREAMS" => {
             (On::Both, Client, |end, _| read_all(end))

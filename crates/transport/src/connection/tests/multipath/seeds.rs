@@ -14,6 +14,7 @@ use super::super::operations::{doing, replace};
 use super::super::short_way::{LONG, SHORT, attach_to};
 use super::*;
 use crate::connection::path::Path;
+use crate::connection::presence::NoneAttached;
 use crate::operation::{Decision, Field, Hook};
 
 fn by_chance(rng: &mut StdRng) -> Link {
@@ -246,7 +247,8 @@ fn multipath_fast_path_sends_on_all_paths() {
         client.streams().write(id, &[7; 400_000]).unwrap();
         let sent = client.stats();
         let mut bytes = [0; 2];
-        while let Some(transmit) = client.next_plain_datagram(now, &mut buffer) {
+        while let Some(transmit) = client.next_stream_datagram(NoneAttached, now, None, &mut buffer)
+        {
             let path = client.paths().position(|path| path.local == transmit.source).unwrap();
             bytes[path] += transmit.size;
             // The fast route records that the better path is full, as the general route does.

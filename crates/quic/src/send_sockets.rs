@@ -6,23 +6,24 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::udp::{Outgoing, Udp};
+use crate::sendmsg::Outgoing;
+use crate::udp::Udp;
 
 /// A socket that is bound to a further local address.
-pub(crate) struct Local {
+pub(crate) struct LocalSocket {
     pub address: IpAddr,
     pub udp: Udp,
 }
 
 /// The sockets for sending. A datagram's source address selects its socket.
 #[derive(Clone, Copy)]
-pub(crate) struct Outlets<'a> {
+pub(crate) struct SendSockets<'a> {
     pub first: &'a Udp,
-    pub others: &'a [Arc<Local>],
+    pub others: &'a [Arc<LocalSocket>],
 }
 
 /// Sends messages, and provides the time. Tests replace it.
-pub(crate) trait Out: Copy {
+pub(crate) trait MessageSender: Copy {
     /// Returns the maximum number of datagrams in one message.
     fn max_segments(self) -> usize;
 
@@ -33,16 +34,16 @@ pub(crate) trait Out: Copy {
     fn clock(self) -> Instant;
 }
 
-impl<'a> Outlets<'a> {
+impl<'a> SendSockets<'a> {
     /// Returns the socket that is bound to this source address. Otherwise returns the first socket,
     /// and the system chooses the source address.
     pub(crate) fn of(self, source: Option<IpAddr>) -> &'a Udp {
-        let bound = |local: &&Arc<Local>| Some(local.address) == source;
+        let bound = |local: &&Arc<LocalSocket>| Some(local.address) == source;
         self.others.iter().find(bound).map_or(self.first, |local| &local.udp)
     }
 }
 
-impl Out for Outlets<'_> {
+impl MessageSender for SendSockets<'_> {
     /// Returns the number that all sockets support.
     fn max_segments(self) -> usize {
         let others = self.others.iter().map(|local| local.udp.max_segments());

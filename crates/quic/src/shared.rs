@@ -1,7 +1,5 @@
 //! The state of a connection, which the socket's task and the application share.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -12,14 +10,15 @@ use equic_transport::{Connection, DatagramError, Event, Handle, StreamEvent, Tim
 use equic_wire::{Direction, StreamId, VarInt};
 use tokio::sync::Notify;
 
-use crate::crowd::Member;
+use crate::bottleneck::Membership;
+use crate::driver_handle::DriverHandle;
 use crate::early::EarlyData;
 use crate::error::ConnectionError;
 use crate::grouping::Grouping;
 use crate::memory::SendMemory;
 use crate::notices::{Notices, shown};
-use crate::socket::Socket;
-use crate::tokens::Home;
+use crate::tokens::ServerTokens;
+use crate::wakers::{StreamMap, StreamState, Wait, Wakers};
 
 /// Number of the peer's streams that an application accepts in a row before it yields to other
 /// tasks, such as the socket's. Answers to the first streams are then sent while the application
@@ -27,24 +26,25 @@ use crate::tokens::Home;
 const ACCEPTED: u8 = 8;
 
 /// A connection, and the tasks that wait for its events.
-pub(crate) struct Cell {
-    pub socket: Arc<Socket>,
+pub(crate) struct SharedConnection {
+    /// The task of the connection's socket.
+    pub driver: Arc<DriverHandle<SharedConnection>>,
     state: Mutex<State>,
 }
 
 pub(crate) struct State {
     pub connection: Connection,
     pub handle: Handle,
-    /// True if the connection is in the wake list or in the task's work list.
+    /// True if the connection is scheduled with the task, or is in the task's work list.
     pub queued: bool,
     /// True if the socket's task has removed the connection.
     pub removed: bool,
     /// Time of the connection's entry in the socket's timers, or `None` if it has no timer.
     pub timer: Option<Timestamp>,
     pub closed: Option<ConnectionError>,
-    /// True if a task was woken since the last call of [`State::tell`] because the handshake is
-    /// complete or because there is something to read or accept.
-    told: bool,
+    /// True if a task was woken since the last call of [`State::notify_application`] because the
+    /// handshake is complete or because there is something to read or accept.
+    notified: bool,
     /// Number of times that the active path has changed.
     pub moves: u64,
     /// Number of paths that were opened plus number of paths that were closed, so far.
@@ -59,11 +59,11 @@ pub(crate) struct State {
     /// streams reuse their IDs.
     pub epoch: u8,
     /// Stores the tokens that the server sends. `None` on servers.
-    pub home: Option<Box<Home>>,
+    pub server_tokens: Option<Box<ServerTokens>>,
     /// Number of this connection's bytes that are counted in [`SendMemory`].
     pub counted: u64,
-    /// The connection's membership among the connections to the same address.
-    pub member: Member,
+    /// The connection's membership in the group of connections to the same address.
+    pub membership: Membership,
     /// Decides whether messages are sent to the system one by one or in groups.
     pub grouping: Grouping,
     /// True if the server must still send a NEW_TOKEN frame once the handshake is complete.
@@ -71,113 +71,10 @@ pub(crate) struct State {
     pub wakers: Wakers,
     /// Notifies tasks that wait for the end of the connection. `None` if no task has waited yet.
     /// `Notify` removes a task that stops waiting, so that the list does not grow.
-    over: Option<Arc<Notify>>,
+    close_notify: Option<Arc<Notify>>,
     pub streams: StreamMap,
     /// Number of streams of each direction that were accepted in a row.
     accepted: [u8; 2],
-}
-
-/// State of the streams for which the application has a handle.
-pub(crate) type StreamMap = HashMap<StreamId, StreamState, BuildHasherDefault<StreamHasher>>;
-
-/// Hashes stream IDs with one multiplication. The peer cannot cause collisions: streams have
-/// consecutive numbers (RFC 9000 s.2.1), and our limit on streams bounds how many are open at a
-/// time.
-#[derive(Default)]
-pub(crate) struct StreamHasher(u64);
-
-impl Hasher for StreamHasher {
-    fn finish(&self) -> u64 {
-        // The map selects buckets by the lowest bits, but the highest bits of the product are the
-        // best.
-        self.0.swap_bytes()
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        // This is 2^64 divided by the golden ratio.
-        self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
-
-/// The state of a stream for which the application has a handle.
-#[derive(Default)]
-pub(crate) struct StreamState {
-    /// Number of the stream's halves for which the application has a handle: 0 to 2.
-    pub halves: u8,
-    pub reader: Option<Waker>,
-    pub writer: Option<Waker>,
-    /// True if the peer has acknowledged all data of the stream.
-    pub finished: bool,
-    /// The error code of the peer's STOP_SENDING frame, or `None` if the peer sent none.
-    pub stopped: Option<u64>,
-}
-
-/// Events of a connection that an application's task can wait for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
-    Connected,
-    /// The peer has opened a stream of this direction.
-    Accept(Direction),
-    /// The peer permits one more stream of this direction.
-    Open(Direction),
-    Datagrams,
-    /// The queue has room for a datagram to send.
-    Room,
-    /// A path was opened or closed, or a datagram was received. The state of a path may have
-    /// changed.
-    Paths,
-    /// The peer's last validated address may have changed.
-    Address,
-}
-
-/// Tasks that wait for events of the connection. Usually there is at most one, so that a single
-/// list takes less memory than one field for each event.
-#[derive(Default)]
-pub(crate) struct Wakers(Vec<(Wait, Waker)>);
-
-impl Wakers {
-    pub(crate) fn register(&mut self, wait: Wait, cx: &Context<'_>) {
-        let is_it = |(own, waker): &(Wait, Waker)| *own == wait && waker.will_wake(cx.waker());
-        if !self.0.iter().any(is_it) {
-            // By default, a `Vec` would reserve room for four entries.
-            self.0.reserve_exact(1);
-            self.0.push((wait, cx.waker().clone()));
-        }
-    }
-
-    /// Wakes the tasks that wait for an event. Returns `true` if there was one.
-    pub(crate) fn wake(&mut self, wait: Wait) -> bool {
-        if !self.0.iter().any(|(own, _)| *own == wait) {
-            return false;
-        }
-        // The memory of the list is freed, because most connections never wait again.
-        for (own, waker) in std::mem::take(&mut self.0) {
-            if own == wait {
-                waker.wake();
-            } else {
-                self.0.push((own, waker));
-            }
-        }
-        true
-    }
-
-    /// Wakes all tasks, because the connection is closed and no event follows.
-    fn wake_all(&mut self) {
-        std::mem::take(&mut self.0).into_iter().for_each(|(_, waker)| waker.wake());
-    }
-}
-
-pub(crate) fn register(place: &mut Option<Waker>, cx: &Context<'_>) {
-    match place {
-        Some(waker) => waker.clone_from(cx.waker()),
-        None => *place = Some(cx.waker().clone()),
-    }
 }
 
 fn at(direction: Direction) -> usize {
@@ -187,8 +84,12 @@ fn at(direction: Direction) -> usize {
     }
 }
 
-impl Cell {
-    pub(crate) fn new(socket: Arc<Socket>, connection: Connection, handle: Handle) -> Arc<Cell> {
+impl SharedConnection {
+    pub(crate) fn new(
+        driver: Arc<DriverHandle<SharedConnection>>,
+        connection: Connection,
+        handle: Handle,
+    ) -> Arc<SharedConnection> {
         let state = State {
             connection,
             handle,
@@ -196,24 +97,24 @@ impl Cell {
             removed: false,
             timer: None,
             closed: None,
-            told: false,
+            notified: false,
             moves: 0,
             path_changes: 0,
             failed_hook: None,
             notices: Notices::default(),
             early: EarlyData::None,
             epoch: 0,
-            home: None,
+            server_tokens: None,
             counted: 0,
-            member: Member::default(),
+            membership: Membership::default(),
             grouping: Grouping::default(),
             token_due: false,
             wakers: Wakers::default(),
-            over: None,
+            close_notify: None,
             streams: StreamMap::default(),
             accepted: [0; 2],
         };
-        Arc::new(Cell { socket, state: Mutex::new(state) })
+        Arc::new(SharedConnection { driver, state: Mutex::new(state) })
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -227,15 +128,15 @@ impl Cell {
     }
 
     /// Schedules the connection with the socket's task, because it may have something to send.
-    pub(crate) fn touch(self: &Arc<Self>, state: &mut State) {
+    pub(crate) fn wake_driver(self: &Arc<Self>, state: &mut State) {
         if !std::mem::replace(&mut state.queued, true) {
-            self.socket.touch(Arc::clone(self));
+            self.driver.schedule(Arc::clone(self));
         }
     }
 
     /// Closes the connection, if it is open.
     pub(crate) fn close(self: &Arc<Self>, code: VarInt, reason: &str) {
-        let now = self.socket.now();
+        let now = self.driver.now();
         let mut state = self.lock();
         if state.removed {
             return;
@@ -247,15 +148,24 @@ impl Cell {
             // connection.
             state.take_events();
         }
-        self.touch(&mut state);
+        self.wake_driver(&mut state);
+    }
+}
+
+/// Closes the connection when the application has dropped all its handles.
+pub(crate) struct Guard(pub(crate) Arc<SharedConnection>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.close(VarInt::ZERO, "");
     }
 }
 
 impl State {
     /// Updates the number of bytes that wait to be sent.
-    pub(crate) fn settle(&mut self, memory: &SendMemory) {
+    pub(crate) fn count_buffered(&mut self, memory: &SendMemory) {
         let waiting = self.connection.streams().buffered();
-        memory.settle(&mut self.counted, waiting);
+        memory.update(&mut self.counted, waiting);
     }
 
     /// Returns the connection's error if it is closed, and `rejected` if a stream of this epoch no
@@ -289,23 +199,23 @@ impl State {
     /// anything is sent. The tasks' answers can then go into the same packets as the
     /// acknowledgements or the last flight of the handshake. Returns `true` if a task was woken,
     /// for whose answer the caller should wait.
-    pub(crate) fn tell(&mut self) -> bool {
+    pub(crate) fn notify_application(&mut self) -> bool {
         if !self.connection.is_connected() {
             return false;
         }
-        self.told = false;
+        self.notified = false;
         self.take_events();
-        if self.told {
-            self.grouping.heard();
+        if self.notified {
+            self.grouping.on_application_notified();
         }
-        self.told
+        self.notified
     }
 
     /// Handles the connection's events: updates the state and wakes tasks.
     pub(crate) fn take_events(&mut self) {
         while let Some(event) = self.connection.poll_event() {
             match event {
-                Event::Connected => self.told |= self.wakers.wake(Wait::Connected),
+                Event::Connected => self.notified |= self.wakers.wake(Wait::Connected),
                 Event::Stream(event) => self.on_stream_event(event),
                 Event::Closed(reason) => self.on_closed(reason.into()),
                 Event::HookFailed(hook, error) => {
@@ -335,12 +245,12 @@ impl State {
                 Event::PathValidated(_) => {
                     self.wakers.wake(Wait::Address);
                 }
-                Event::DatagramsReadable => self.told |= self.wakers.wake(Wait::Datagrams),
+                Event::DatagramsReadable => self.notified |= self.wakers.wake(Wait::Datagrams),
                 Event::EarlyDataAccepted => self.early = EarlyData::Accepted,
                 Event::EarlyDataRejected => self.on_early_data_rejected(),
                 Event::NewToken(token) => {
-                    if let Some(home) = &self.home {
-                        home.keep(self.connection.version(), token);
+                    if let Some(tokens) = &self.server_tokens {
+                        tokens.keep(self.connection.version(), token);
                     }
                 }
                 Event::DatagramsWritable => {
@@ -360,7 +270,7 @@ impl State {
     fn on_stream_event(&mut self, event: StreamEvent) {
         match event {
             StreamEvent::Opened(direction) => {
-                self.told |= self.wakers.wake(Wait::Accept(direction));
+                self.notified |= self.wakers.wake(Wait::Accept(direction));
             }
             StreamEvent::Available(direction) => {
                 self.wakers.wake(Wait::Open(direction));
@@ -368,7 +278,7 @@ impl State {
             StreamEvent::Readable(id) => {
                 if let Some(reader) = self.streams.get_mut(&id).and_then(|s| s.reader.take()) {
                     reader.wake();
-                    self.told = true;
+                    self.notified = true;
                 }
             }
             StreamEvent::Writable(id) => self.wake_writer(id, |_| {}),
@@ -394,8 +304,8 @@ impl State {
     pub(crate) fn on_closed(&mut self, error: ConnectionError) {
         self.closed.get_or_insert(error);
         self.notices.finish();
-        if let Some(over) = &self.over {
-            over.notify_waiters();
+        if let Some(close_notify) = &self.close_notify {
+            close_notify.notify_waiters();
         }
         self.wakers.wake_all();
         for stream in self.streams.values_mut() {
@@ -404,8 +314,8 @@ impl State {
     }
 
     /// Returns the `Notify` that is notified when the connection is closed.
-    pub(crate) fn over(&mut self) -> Arc<Notify> {
-        Arc::clone(self.over.get_or_insert_default())
+    pub(crate) fn close_notify(&mut self) -> Arc<Notify> {
+        Arc::clone(self.close_notify.get_or_insert_default())
     }
 
     pub(crate) fn poll_connected(&mut self, cx: &Context<'_>) -> Poll<Result<(), ConnectionError>> {

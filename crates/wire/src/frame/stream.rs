@@ -1,68 +1,33 @@
-//! Frames whose fields must satisfy conditions. Their constructors reject values that violate a
-//! condition.
+//! Frames that send and abort streams: STREAM, RESET_STREAM and STOP_SENDING (RFC 9000 s.19.4,
+//! s.19.5, s.19.8).
 
-use super::frame_type::{STREAM, STREAM_FIN, STREAM_LAST, STREAM_LEN, STREAM_OFF};
-use super::{FrameErrorKind, FrameType};
+use super::field::{Field, FieldValue, Fields};
+use super::{FrameErrorKind, FrameType, write_varints};
 use crate::cursor::{BufferFull, Counter, Reader, Sink, Writer};
-use crate::{ConnectionId, ResetToken, StreamId, VarInt};
+use crate::{StreamId, VarInt};
+
+/// Flag in the type of a STREAM frame: the frame ends the stream.
+const STREAM_FIN: u64 = 0x01;
+/// Flag in the type of a STREAM frame: the frame has a Length field.
+const STREAM_LEN: u64 = 0x02;
+/// Flag in the type of a STREAM frame: the frame has an Offset field.
+const STREAM_OFF: u64 = 0x04;
+/// Type of a STREAM frame without flags. With flags, the type is 0x08 to 0x0f.
+pub(super) const STREAM: u64 = 0x08;
+pub(super) const STREAM_LAST: u64 = 0x0f;
+
+frame_types! {
+    /// RESET_STREAM.
+    RESET_STREAM = 0x04, "RESET_STREAM", Rules::USUAL;
+    /// STOP_SENDING.
+    STOP_SENDING = 0x05, "STOP_SENDING", Rules::USUAL;
+    [STREAM..=STREAM_LAST], "STREAM", Rules::USUAL.with(FLOW_CONTROLLED);
+}
 
 /// Returns `offset + len`, or `None` if that exceeds 2^62-1 (RFC 9000 s.19.6, s.19.8).
 #[inline]
-fn end_of(offset: VarInt, len: usize) -> Option<VarInt> {
+pub(super) fn end_of(offset: VarInt, len: usize) -> Option<VarInt> {
     offset.checked_add(u64::try_from(len).ok()?)
-}
-
-/// A CRYPTO frame (RFC 9000 s.19.6). Its data does not extend beyond offset 2^62-1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Crypto<'a> {
-    offset: VarInt,
-    data: &'a [u8],
-}
-
-impl<'a> Crypto<'a> {
-    /// Creates a frame. Returns `None` if the data extends beyond offset 2^62-1.
-    pub fn new(offset: VarInt, data: &'a [u8]) -> Option<Self> {
-        end_of(offset, data.len()).map(|_| Crypto { offset, data })
-    }
-
-    /// Offset at which the data begins, in bytes.
-    pub const fn offset(&self) -> VarInt {
-        self.offset
-    }
-
-    /// The data.
-    pub const fn data(&self) -> &'a [u8] {
-        self.data
-    }
-
-    pub(super) fn read(reader: &mut Reader<'a>) -> Result<Self, FrameErrorKind> {
-        let offset = reader.varint()?;
-        Crypto::new(offset, reader.varint_bytes()?).ok_or(FrameErrorKind::OffsetTooLarge)
-    }
-
-    pub(super) fn encode(&self, sink: &mut impl Sink) -> Result<(), BufferFull> {
-        sink.varint(FrameType::CRYPTO.0)?;
-        sink.varint(self.offset)?;
-        sink.varint_bytes(self.data)
-    }
-}
-
-/// A NEW_TOKEN frame (RFC 9000 s.19.7). Its token is not empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NewToken<'a> {
-    token: &'a [u8],
-}
-
-impl<'a> NewToken<'a> {
-    /// Creates a frame. Returns `None` if the token is empty.
-    pub const fn new(token: &'a [u8]) -> Option<Self> {
-        if token.is_empty() { None } else { Some(NewToken { token }) }
-    }
-
-    /// The token. It is never empty.
-    pub const fn token(&self) -> &'a [u8] {
-        self.token
-    }
 }
 
 /// A STREAM frame (RFC 9000 s.19.8). Its data does not extend beyond offset 2^62-1.
@@ -162,7 +127,8 @@ impl<'a> Stream<'a> {
         Some((frame, reader.rest()))
     }
 
-    #[inline]
+    // Packets with stream data call `first_of`, which is faster if this code is a part of it.
+    #[inline(always)]
     pub(super) fn read(reader: &mut Reader<'a>, frame_type: u64) -> Result<Self, FrameErrorKind> {
         let stream_id = StreamId::from(reader.varint()?);
         let offset = if frame_type & STREAM_OFF != 0 { reader.varint()? } else { VarInt::ZERO };
@@ -213,104 +179,84 @@ impl<'a> Stream<'a> {
         Self::encode_header(sink, self.stream_id, self.offset, len, self.fin)?;
         sink.bytes(self.data)
     }
+
+    pub(super) fn fields(&self) -> Fields<'a> {
+        let length = self.data.len() as u64;
+        Stream::fields_of(self.stream_id, self.offset.get(), length, self.fin)
+    }
 }
 
-/// A NEW_CONNECTION_ID frame (RFC 9000 s.19.15). Its ID is not empty, and `retire_prior_to` does
-/// not exceed `sequence_number`.
+impl Stream<'_> {
+    /// Returns the fields of a frame with `length` bytes of data. Use this if the data itself is
+    /// not available.
+    pub fn fields_of<'f>(stream_id: StreamId, offset: u64, length: u64, fin: bool) -> Fields<'f> {
+        let data = FieldValue::Data { offset, length, fin };
+        Fields::of([Field::stream_id(stream_id), Field::new("raw", data)])
+    }
+}
+
+/// A RESET_STREAM frame (RFC 9000 s.19.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NewConnectionId {
-    sequence_number: VarInt,
-    retire_prior_to: VarInt,
-    connection_id: ConnectionId,
-    reset_token: ResetToken,
+pub struct ResetStream {
+    /// The stream.
+    pub stream_id: StreamId,
+    /// Error code that the application chose.
+    pub error_code: VarInt,
+    /// Final size of the stream, in bytes: the number of bytes that the sender has sent on it.
+    pub final_size: VarInt,
 }
 
-impl NewConnectionId {
-    /// Creates a frame. Returns `None` if the ID is empty, or if `retire_prior_to` is larger than
-    /// `sequence_number`.
-    pub fn new(
-        sequence_number: VarInt,
-        retire_prior_to: VarInt,
-        connection_id: ConnectionId,
-        reset_token: ResetToken,
-    ) -> Option<Self> {
-        let legal = !connection_id.is_empty() && retire_prior_to <= sequence_number;
-        legal.then_some(NewConnectionId {
-            sequence_number,
-            retire_prior_to,
-            connection_id,
-            reset_token,
+/// A STOP_SENDING frame (RFC 9000 s.19.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StopSending {
+    /// The stream.
+    pub stream_id: StreamId,
+    /// Error code that the application chose.
+    pub error_code: VarInt,
+}
+
+impl ResetStream {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, FrameErrorKind> {
+        Ok(ResetStream {
+            stream_id: read_stream_id(reader)?,
+            error_code: reader.varint()?,
+            final_size: reader.varint()?,
         })
     }
 
-    /// The sequence number of the new connection ID.
-    pub const fn sequence_number(&self) -> VarInt {
-        self.sequence_number
+    pub(super) fn encode(&self, sink: &mut impl Sink) -> Result<(), BufferFull> {
+        let ResetStream { stream_id, error_code, final_size } = *self;
+        let frame_type = FrameType::RESET_STREAM.0;
+        write_varints(sink, [frame_type, stream_id.as_varint(), error_code, final_size])
     }
 
-    /// The peer must retire all connection IDs whose sequence number is smaller than this.
-    pub const fn retire_prior_to(&self) -> VarInt {
-        self.retire_prior_to
+    pub(super) fn fields(&self) -> Fields<'static> {
+        Fields::of([
+            Field::stream_id(self.stream_id),
+            Field::new("error", FieldValue::ApplicationError(self.error_code)).with_label("error"),
+            Field::integer("final_size", self.final_size).with_label("at"),
+        ])
     }
+}
 
-    /// The connection ID, of 1 to 20 bytes.
-    pub const fn connection_id(&self) -> ConnectionId {
-        self.connection_id
-    }
-
-    /// The stateless reset token of the new connection ID.
-    pub const fn reset_token(&self) -> ResetToken {
-        self.reset_token
-    }
-
+impl StopSending {
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, FrameErrorKind> {
-        let sequence_number = reader.varint()?;
-        let retire_prior_to = reader.varint()?;
-        let len = reader.u8()?;
-        // The length is checked before the ID is read. So an invalid length is reported as such,
-        // even if the bytes end inside the ID.
-        if len == 0 || usize::from(len) > ConnectionId::MAX_LEN {
-            return Err(FrameErrorKind::ConnectionIdLength);
-        }
-        let connection_id = ConnectionId::new(reader.bytes(len.into())?)
-            .map_err(|_| FrameErrorKind::ConnectionIdLength)?;
-        let reset_token = ResetToken(*reader.array()?);
-        NewConnectionId::new(sequence_number, retire_prior_to, connection_id, reset_token)
-            .ok_or(FrameErrorKind::RetirePriorTo)
+        Ok(StopSending { stream_id: read_stream_id(reader)?, error_code: reader.varint()? })
     }
 
     pub(super) fn encode(&self, sink: &mut impl Sink) -> Result<(), BufferFull> {
-        sink.varint(FrameType::NEW_CONNECTION_ID.0)?;
-        self.encode_fields(sink)
+        let frame_type = FrameType::STOP_SENDING.0;
+        write_varints(sink, [frame_type, self.stream_id.as_varint(), self.error_code])
     }
 
-    /// Writes all fields of the frame after its type. A PATH_NEW_CONNECTION_ID frame has the same
-    /// fields after its path ID.
-    pub(super) fn encode_fields(&self, sink: &mut impl Sink) -> Result<(), BufferFull> {
-        sink.varint(self.sequence_number)?;
-        sink.varint(self.retire_prior_to)?;
-        sink.u8(self.connection_id.len_byte())?;
-        sink.bytes(self.connection_id.as_bytes())?;
-        sink.bytes(&self.reset_token.0)
+    pub(super) fn fields(&self) -> Fields<'static> {
+        Fields::of([
+            Field::stream_id(self.stream_id),
+            Field::new("error", FieldValue::ApplicationError(self.error_code)).with_label("error"),
+        ])
     }
 }
 
-/// A DATAGRAM frame (RFC 9221 s.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DatagramFrame<'a> {
-    /// The application's datagram. It may be empty.
-    pub data: &'a [u8],
-    /// True if the frame has no Length field, so that its data extends to the end of the packet.
-    pub to_end_of_packet: bool,
-}
-
-impl DatagramFrame<'_> {
-    pub(super) const fn frame_type(&self) -> FrameType {
-        if self.to_end_of_packet { FrameType::DATAGRAM } else { FrameType::DATAGRAM_LEN }
-    }
-
-    pub(super) fn encode(&self, sink: &mut impl Sink) -> Result<(), BufferFull> {
-        sink.varint(self.frame_type().0)?;
-        if self.to_end_of_packet { sink.bytes(self.data) } else { sink.varint_bytes(self.data) }
-    }
+pub(super) fn read_stream_id(reader: &mut Reader<'_>) -> Result<StreamId, FrameErrorKind> {
+    Ok(StreamId::from(reader.varint()?))
 }
