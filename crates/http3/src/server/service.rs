@@ -161,7 +161,7 @@ fn error_answer() -> ServiceAnswer {
 }
 
 /// Removes what a response in HTTP/3 must not have, and adds its length if it is known.
-// RFC 9114 s.4.2 #1
+// RFC 9114 s.4.2 #3
 fn checked(response: Response<ServiceBody>, method: &Method) -> ServiceAnswer {
     let (parts, body) = response.into_parts();
     let mut head = Response::from_parts(parts, ());

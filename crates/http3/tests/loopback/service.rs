@@ -427,6 +427,7 @@ async fn service_gets_an_error_for_content_of_a_wrong_length() {
 }
 
 /// The response's content is checked against its Content-Length, and its fields are corrected.
+// RFC 9114 s.4.2 #3
 #[tokio::test]
 async fn service_response_is_checked() {
     fn with(name: &'static str, value: &'static str, content: &'static str) -> Response<Body> {

@@ -240,7 +240,7 @@ async fn token_is_not_kept_unless_wanted() {
     let seen = watched(&server);
     let mut settings = settings();
     settings.keep_tokens = false;
-    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let (client, config) =
         (Endpoint::new(settings, None, vec![socket]).unwrap(), identity.client());
     for _ in 0..2 {
@@ -262,7 +262,7 @@ async fn token_replaces_a_retry() {
     }
     assert_eq!(*seen.lock().unwrap(), [false, true, true, true]);
     // Tokens are not used from another address.
-    client.rebind(std::net::UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
+    client.rebind(UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
     exchange(&connect(&client, &config, &server).await, 1000).await;
     assert_eq!(seen.lock().unwrap()[4..], [false, true]);
 }
