@@ -49,7 +49,8 @@
 //! let connection = client.connect("https://example.org/").await?;
 //! let request = Request::post("/upload").body("content".to_owned())?;
 //! let mut response = connection.send(request).await?;
-//! println!("{}: {:?}", response.status, response.body(1_000_000).await?);
+//! let content = response.body(1_000_000).await?;
+//! println!("{}: {content:?}", response.status);
 //! client.close().await;
 //! # Ok(())
 //! # }
