@@ -26,43 +26,47 @@ pub struct SendStream<B> {
     /// The data that is being written. Boxed to keep the struct small, because a stream is moved
     /// whenever a future that holds it is moved.
     writing: Box<Option<WriteBuf<B>>>,
-    unused: Unused,
+    progress: Progress,
 }
 
-/// The special treatment that a stream needs if nothing has been written on it.
-enum Unused {
-    /// Something was written, or the stream needs no special treatment if it stays unused.
-    No,
+/// The special treatment that a stream needs when it is used first, or dropped.
+enum Progress {
+    /// None: the stream has ended, or it carries no message.
+    Over,
     /// A unidirectional stream before its type has been written.
     Typeless(Arc<Shared>),
     /// A request whose response has not begun. The flag is set when the response begins.
     Unanswered(Arc<AtomicBool>),
+    /// A message that is not complete.
+    Incomplete,
 }
 
 impl<B: Buf> SendStream<B> {
     pub(super) fn new(stream: transport::SendStream) -> SendStream<B> {
-        SendStream { stream, writing: Box::default(), unused: Unused::No }
+        SendStream { stream, writing: Box::default(), progress: Progress::Incomplete }
     }
 
     pub(super) fn of_one_direction(
         stream: transport::SendStream,
         shared: &Arc<Shared>,
     ) -> SendStream<B> {
-        let unused = Unused::Typeless(Arc::clone(shared));
-        SendStream { stream, writing: Box::default(), unused }
+        let progress = Progress::Typeless(Arc::clone(shared));
+        SendStream { stream, writing: Box::default(), progress }
     }
 }
 
 impl<B> Drop for SendStream<B> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        let reset = match self.progress {
             // The message may be incomplete, so it must not end like a complete one.
-            self.stream.reset(code(Code::H3_INTERNAL_ERROR.value()));
-        } else if let Unused::Unanswered(_) = self.unused {
+            _ if std::thread::panicking() => Code::H3_INTERNAL_ERROR,
+            Progress::Incomplete => Code::H3_REQUEST_CANCELLED,
             // RFC 9114 s.4.1: if the stream ended cleanly without a response, the client would
             // treat this as an error of the whole connection.
-            self.stream.reset(code(Code::H3_REQUEST_INCOMPLETE.value()));
-        }
+            Progress::Unanswered(_) => Code::H3_REQUEST_INCOMPLETE,
+            Progress::Over | Progress::Typeless(_) => return,
+        };
+        self.stream.reset(code(reset.value()));
     }
 }
 
@@ -86,27 +90,32 @@ impl<B: Buf> quic::SendStream<B> for SendStream<B> {
             return Err(StreamErrorIncoming::ConnectionErrorIncoming { connection_error });
         }
         let data = data.into();
-        match std::mem::replace(&mut self.unused, Unused::No) {
-            Unused::Typeless(shared) => {
+        match &self.progress {
+            Progress::Typeless(shared) => {
                 if data.chunk().first().is_some_and(|kind| CRITICAL.contains(kind)) {
                     let mut critical =
                         shared.critical.lock().unwrap_or_else(PoisonError::into_inner);
                     critical.push(self.stream.id());
                 }
+                self.progress = Progress::Over;
             }
-            Unused::Unanswered(answered) => answered.store(true, Ordering::Relaxed),
-            Unused::No => {}
+            Progress::Unanswered(answered) => {
+                answered.store(true, Ordering::Relaxed);
+                self.progress = Progress::Incomplete;
+            }
+            Progress::Incomplete | Progress::Over => {}
         }
         *self.writing = Some(data);
         Ok(())
     }
 
     fn poll_finish(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
+        self.progress = Progress::Over;
         Poll::Ready(self.stream.finish().map_err(write_error))
     }
 
     fn reset(&mut self, reset_code: u64) {
-        self.unused = Unused::No;
+        self.progress = Progress::Over;
         self.stream.reset(code(reset_code));
     }
 
@@ -291,7 +300,7 @@ impl<B: Buf> BidiStream<B> {
         let mut send = SendStream::new(send);
         if let Kind::Request = kind {
             let answered = Arc::new(AtomicBool::new(false));
-            send.unused = Unused::Unanswered(Arc::clone(&answered));
+            send.progress = Progress::Unanswered(Arc::clone(&answered));
             let mut receive = RecvStream::new(receive, kind, open);
             receive.0.answered = Some(answered);
             return BidiStream { send, receive };

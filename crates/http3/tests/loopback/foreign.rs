@@ -1,6 +1,7 @@
 //! Tests with quinn and h3-quinn as the peer: as a client of our server, and as a server for our
 //! client.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
@@ -19,6 +20,14 @@ pub(crate) async fn raw(server: &Running) -> (Endpoint, Connection) {
 /// Like [`raw`], with the given transport settings.
 pub(crate) async fn raw_with(
     server: &Running,
+    transport: quinn::TransportConfig,
+) -> (Endpoint, Connection) {
+    raw_at(server.address, transport).await
+}
+
+/// Like [`raw_with`], to a server at this address.
+pub(crate) async fn raw_at(
+    address: SocketAddr,
     transport: quinn::TransportConfig,
 ) -> (Endpoint, Connection) {
     #[derive(Debug)]
@@ -66,7 +75,7 @@ pub(crate) async fn raw_with(
     let endpoint = Endpoint::client(loopback()).unwrap();
     let mut config = quinn::ClientConfig::new(Arc::new(crypto));
     config.transport_config(Arc::new(transport));
-    let connecting = endpoint.connect_with(config, server.address, "localhost").unwrap();
+    let connecting = endpoint.connect_with(config, address, "localhost").unwrap();
     let connection = connecting.await.unwrap();
     (endpoint, connection)
 }
