@@ -5,9 +5,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes};
-use h3::error::StreamError;
+use h3::error::{Code, StreamError};
 use http_body::{Body, Frame, SizeHint};
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::content::Content;
 use super::respond::{ReceiveHalf, is_cancelled};
@@ -86,11 +86,17 @@ impl RequestBody {
         &mut self,
         error: RequestBodyError,
     ) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
-        if let (RequestBodyError::Malformed, Some(unread)) = (&error, self.unread.take()) {
-            // Fails if the request's task has ended.
-            let _ = unread.send(Err(Malformed));
+        let receive = self.receive.take();
+        if let RequestBodyError::Malformed = error {
+            // RFC 9114 s.4.1.2: has no effect if the binding has already stopped the stream.
+            if let Some(mut receive) = receive {
+                receive.stop_sending(Code::H3_MESSAGE_ERROR);
+            }
+            if let Some(unread) = self.unread.take() {
+                // Fails if the request's task has ended.
+                let _ = unread.send(Err(Malformed));
+            }
         }
-        self.receive = None;
         Poll::Ready(Some(Err(error)))
     }
 }
@@ -221,6 +227,20 @@ impl Link {
     /// Waits until the content shows that the request is malformed.
     pub(super) async fn malformed(&mut self) {
         while !matches!(self.news().await, News::Malformed) {}
+    }
+
+    /// Returns true if the content has just shown that the request is malformed. Returns false if
+    /// [`news`](Self::news) or this function has already reported this.
+    pub(super) fn is_malformed(&mut self) -> bool {
+        let BodyState::InUse(body) = &mut self.body else { return false };
+        let (state, malformed) = match body.try_recv() {
+            Ok(Ok(unread)) => (BodyState::Dropped(unread), false),
+            Ok(Err(Malformed)) => (BodyState::Failed, true),
+            Err(TryRecvError::Closed) => (BodyState::Failed, false),
+            Err(TryRecvError::Empty) => return false,
+        };
+        self.body = state;
+        malformed
     }
 
     /// Returns the receiving half of the stream, if the service has dropped the content.

@@ -392,8 +392,8 @@ pub(super) async fn send(
     Ok(())
 }
 
-/// Sends the response of a service. Only the client's part of each step is limited in time, because
-/// a service may take long to produce content.
+/// Sends the response of a service, but does not end the stream. Only the client's part of each step
+/// is limited in time, because a service may take long to produce content.
 pub(super) async fn send_frames(
     peer: &Peer,
     stream: &mut SendHalf,
@@ -403,10 +403,7 @@ pub(super) async fn send_frames(
     let ServiceAnswer { head, body, length } = answer;
     send_head(peer, stream, head).await?;
     let id = stream_id(stream);
-    let Some(mut body) = body else {
-        in_time!(peer, stream.finish());
-        return Ok(());
-    };
+    let Some(mut body) = body else { return Ok(()) };
     loop {
         let frame = tokio::select! {
             frame = body.frame() => frame,
@@ -438,7 +435,11 @@ pub(super) async fn send_frames(
             in_time!(peer, stream.send_data(chunk));
         }
     }
-    check_length(length, *bytes)?;
+    check_length(length, *bytes)
+}
+
+/// Ends the stream of a complete response.
+pub(super) async fn finish(peer: &Peer, stream: &mut SendHalf) -> Result<(), SendError> {
     in_time!(peer, stream.finish());
     Ok(())
 }

@@ -94,13 +94,19 @@ pub(super) async fn run(
     let answering = async {
         let answer = answer(calling, &mut link, &mut send, peer, &method).await?;
         record.status = answer.head.status();
-        tokio::select! {
+        let sent = tokio::select! {
             // Polled first, so that a malformed request is not answered completely. After the
             // response has begun, 100 (Continue) is no longer permitted.
             biased;
             () = link.malformed() => Err(SendError::Malformed),
             sent = respond::send_frames(peer, &mut send, answer, &mut record.bytes) => sent,
+        };
+        // The response's content may have ended or failed because it has just read the request's.
+        if link.is_malformed() {
+            return Err(SendError::Malformed);
         }
+        sent?;
+        respond::finish(peer, &mut send).await
     };
     let sent = tokio::select! {
         sent = answering => sent,
@@ -110,6 +116,9 @@ pub(super) async fn run(
     if let Err(error) = sent {
         tracing::debug!(address = %asked.address, %error, "the response ended early");
         send.stop_stream(error.code());
+        if let Some((mut receive, _)) = link.into_unread() {
+            receive.stop_sending(error.code());
+        }
         return error.outcome();
     }
     // If the service has kept the content, it still reads it in a task of its own.
@@ -184,7 +193,13 @@ fn checked(response: Response<ServiceBody>, method: &Method) -> ServiceAnswer {
     if without {
         head.headers_mut().remove(header::CONTENT_LENGTH);
     }
+    let resets = status == StatusCode::RESET_CONTENT && !tunnel;
+    if resets {
+        // RFC 9110 s.15.3.6: this response has content of length 0.
+        head.headers_mut().insert(header::CONTENT_LENGTH, 0.into());
+    }
     let no_content = *method == Method::HEAD
+        || resets
         || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if no_content {
         return ServiceAnswer { head, body: None, length: None };
