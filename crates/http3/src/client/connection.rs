@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body::Body;
 use tokio::time::Instant;
 
-use super::upload::{Content, Upload, UploadError};
+use super::upload::{Content, Upload, UploadError, is_unwanted};
 use super::{ClientError, Target, Unprocessed, in_time};
 use crate::binding::{self, FrameLimits, Violation, Watch};
 use crate::{h3_code, message};
@@ -309,7 +309,10 @@ impl Connection {
         if let (None, Some(exact)) = (announced, adds) {
             parts.headers.insert(header::CONTENT_LENGTH, exact.into());
         }
-        let content = Some(Content::new(body, announced.or(exact))).filter(|_| exact != Some(0));
+        let length = announced.or(exact);
+        // Content of length 0 may still have trailers.
+        let has_content = !body.is_end_stream() || length.is_some_and(|length| length > 0);
+        let content = has_content.then(|| Content::new(body, length));
         self.begin(Request::from_parts(parts, ()), content, deadline).await
     }
 
@@ -390,10 +393,7 @@ impl Connection {
                 Some(content) => Upload::of(rest, content),
                 None => {
                     match rest.finish().await {
-                        // RFC 9114 s.4.1 #12: the server does not need the rest of the request for
-                        // its response.
-                        Err(StreamError::RemoteTerminate { code, .. })
-                            if code == Code::H3_NO_ERROR => {}
+                        Err(error) if is_unwanted(&error) => {}
                         finished => finished.map_err(failed)?,
                     }
                     Upload::WithoutContent(rest)

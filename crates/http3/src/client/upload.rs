@@ -87,14 +87,20 @@ async fn upload(stream: SendHalf, content: Content) -> Result<(), UploadError> {
     let sent = stream.send(content).await;
     stream.is_complete = sent.is_ok();
     match sent {
-        // RFC 9114 s.4.1 #12: the server does not need the rest of the request for its response.
-        Err(UploadError::Stream(StreamError::RemoteTerminate { code, .. }))
-            if code == Code::H3_NO_ERROR =>
-        {
-            Ok(())
-        }
+        Err(UploadError::Stream(error)) if is_unwanted(&error) => Ok(()),
         sent => sent,
     }
+}
+
+/// Returns true if the error means that the server does not read the rest of the request, and may
+/// still send a response. A complete response counts whatever the code of STOP_SENDING is. Without
+/// a response, the receiving half of the stream fails.
+// RFC 9114 s.4.1 #12
+pub(super) fn is_unwanted(error: &StreamError) -> bool {
+    matches!(
+        error,
+        StreamError::RemoteTerminate { code, .. } if *code != Code::H3_REQUEST_REJECTED
+    )
 }
 
 /// A stream that is reset when it is dropped, unless the request is complete.
@@ -117,6 +123,8 @@ impl Incomplete {
         let (mut sent, mut trailers) = (0, None);
         while let Some(frame) = body.frame().await {
             match frame.map_err(UploadError::Content)?.into_data() {
+                // Empty DATA frames would only cost the server work.
+                Ok(data) if data.is_empty() => {}
                 Ok(data) => {
                     sent += data.len() as u64;
                     if length.is_some_and(|length| sent > length) {
