@@ -1,8 +1,10 @@
 //! A client's connection, and the responses that arrive on it.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -545,16 +547,25 @@ impl Response {
         let stream = &mut self.stream;
         let shared = &self.connection.shared;
         let data = in_time(self.deadline, self.start, "request", async {
-            let data = tokio::select! {
-                biased;
-                data = stream.receive.recv_data() => {
-                    data.map(|data| data.map(|mut data| data.copy_to_bytes(data.remaining())))
+            // The upload continues even if the response always has data to read. Data that has
+            // arrived is returned before an error of the upload.
+            let data = poll_fn(|cx| {
+                stream.upload.advance(cx);
+                match stream.receive.poll_recv_data(cx) {
+                    Poll::Ready(data) => {
+                        Poll::Ready(Ok(data
+                            .map(|data| data.map(|mut data| data.copy_to_bytes(data.remaining())))))
+                    }
+                    Poll::Pending => match stream.upload.take_error() {
+                        Some(error) => Poll::Ready(Err(error)),
+                        None => Poll::Pending,
+                    },
                 }
-                error = stream.upload.failed() => return Err(match error {
-                    UploadError::Stream(error) => shared.error(&error),
-                    UploadError::Content(source) => ClientError::Content { source },
-                }),
-            };
+            });
+            let data = data.await.map_err(|error| match error {
+                UploadError::Stream(error) => shared.error(&error),
+                UploadError::Content(source) => ClientError::Content { source },
+            })?;
             let data = data.map_err(|error| {
                 stream.give_up_after(&error);
                 shared.error(&error)

@@ -2,7 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::task::{Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::{Buf as _, Bytes};
 use h3::client::RequestStream;
@@ -52,7 +52,9 @@ pub(super) enum Upload {
     WithoutContent(SendHalf),
     /// The content is being sent. Dropping the future resets the stream.
     InProgress(Pin<Box<dyn Future<Output = Result<(), UploadError>> + Send>>),
-    /// The content was sent, or sending it has failed.
+    /// Sending the content has failed.
+    Failed(UploadError),
+    /// The content was sent, or its error was returned.
     Over,
 }
 
@@ -61,14 +63,32 @@ impl Upload {
         Upload::InProgress(Box::pin(upload(stream, content)))
     }
 
+    /// Continues the upload. [`take_error`](Self::take_error) returns its error.
+    pub(super) fn advance(&mut self, cx: &mut Context<'_>) {
+        if let Upload::InProgress(sending) = self
+            && let Poll::Ready(sent) = sending.as_mut().poll(cx)
+        {
+            *self = sent.map_or_else(Upload::Failed, |()| Upload::Over);
+        }
+    }
+
+    /// Returns the error of an upload that has failed, once.
+    pub(super) fn take_error(&mut self) -> Option<UploadError> {
+        if !matches!(self, Upload::Failed(_)) {
+            return None;
+        }
+        match std::mem::replace(self, Upload::Over) {
+            Upload::Failed(error) => Some(error),
+            _ => None,
+        }
+    }
+
     /// Continues the upload until it fails. Returns the error, and never returns if the upload does
     /// not fail.
     pub(super) async fn failed(&mut self) -> UploadError {
         poll_fn(|cx| {
-            let Upload::InProgress(sending) = self else { return Poll::Pending };
-            let sent = ready!(sending.as_mut().poll(cx));
-            *self = Upload::Over;
-            sent.map_or_else(Poll::Ready, |()| Poll::Pending)
+            self.advance(cx);
+            self.take_error().map_or(Poll::Pending, Poll::Ready)
         })
         .await
     }
