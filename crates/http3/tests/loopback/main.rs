@@ -6,7 +6,8 @@
 //!
 //! Tests:
 //!
-//! * `serving`: requests and responses; `service`: requests to a router of axum; `early`: 0-RTT; `paths`: multipath; `admission`: which
+//! * `serving`: requests and responses; `service`: requests to a router of axum, and
+//!   `service_attacks` peers that abuse it; `early`: 0-RTT; `paths`: multipath; `admission`: which
 //!   clients are counted;
 //! * `ends`: how requests and connections end; `repeat`: requests that a server did not process;
 //!   `unread`: requests that the server does not read to their end; `long_fields`: requests with
@@ -33,6 +34,7 @@ mod relay;
 mod repeat;
 mod rules;
 mod service;
+mod service_attacks;
 mod serving;
 mod trailers;
 mod unread;

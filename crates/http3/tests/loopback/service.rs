@@ -23,30 +23,33 @@ use tokio::time::timeout;
 use crate::common::{PATIENCE, Running, loopback, start_as};
 use crate::foreign::raw;
 
-type Stream = h3::client::RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
-type Sender = h3::client::SendRequest<h3_quinn::OpenStreams, Bytes>;
+pub(crate) type Stream = h3::client::RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
+pub(crate) type Sender = h3::client::SendRequest<h3_quinn::OpenStreams, Bytes>;
 
 /// A connection of h3 over quinn.
-struct Peer {
-    send: Sender,
+pub(crate) struct Peer {
+    pub(crate) send: Sender,
     _endpoint: quinn::Endpoint,
 }
 
 impl Peer {
-    async fn of(server: &Running) -> Peer {
-        let (endpoint, connection) = raw(server).await;
+    pub(crate) async fn of(server: &Running) -> Peer {
+        Peer::on(raw(server).await).await
+    }
+
+    pub(crate) async fn on((endpoint, connection): (quinn::Endpoint, quinn::Connection)) -> Peer {
         let connection = h3_quinn::Connection::new(connection);
         let (mut driver, send) = h3::client::new(connection).await.unwrap();
         tokio::spawn(async move { driver.wait_idle().await });
         Peer { send, _endpoint: endpoint }
     }
 
-    async fn begin(&mut self, request: http::request::Builder) -> Stream {
+    pub(crate) async fn begin(&mut self, request: http::request::Builder) -> Stream {
         self.send.send_request(request.body(()).unwrap()).await.unwrap()
     }
 
     /// Sends a request with this content, and returns the response with its content.
-    async fn exchange(
+    pub(crate) async fn exchange(
         &mut self,
         request: http::request::Builder,
         content: impl Into<Bytes>,
@@ -59,11 +62,11 @@ impl Peer {
     }
 }
 
-async fn received(stream: &mut Stream) -> Result<Response<()>, StreamError> {
+pub(crate) async fn received(stream: &mut Stream) -> Result<Response<()>, StreamError> {
     timeout(PATIENCE, stream.recv_response()).await.unwrap()
 }
 
-async fn content_of(stream: &mut Stream) -> Result<Vec<u8>, StreamError> {
+pub(crate) async fn content_of(stream: &mut Stream) -> Result<Vec<u8>, StreamError> {
     let mut content = Vec::new();
     while let Some(mut data) = timeout(PATIENCE, stream.recv_data()).await.unwrap()? {
         content.extend_from_slice(&data.copy_to_bytes(data.remaining()));
@@ -71,20 +74,20 @@ async fn content_of(stream: &mut Stream) -> Result<Vec<u8>, StreamError> {
     Ok(content)
 }
 
-fn start(router: Router) -> Running {
+pub(crate) fn start(router: Router) -> Running {
     start_with(ServerConfig::new(loopback()), router)
 }
 
-fn start_with(config: ServerConfig, router: Router) -> Running {
+pub(crate) fn start_with(config: ServerConfig, router: Router) -> Running {
     start_as(config, |server, stop| server.serve(router, stop))
 }
 
-fn url(path: &str) -> String {
+pub(crate) fn url(path: &str) -> String {
     format!("https://localhost{path}")
 }
 
 /// Returns the code with which the server reset the stream.
-fn reset(error: StreamError) -> Code {
+pub(crate) fn reset(error: StreamError) -> Code {
     match error {
         StreamError::RemoteTerminate { code, .. } => code,
         other => panic!("{other}"),
