@@ -7,9 +7,10 @@
 //! * [`moved`]: commands that now belong to `equic-lab`, and options that no longer exist;
 //! * [`equic_command`], a separate crate: code that `equic` shares with `equic-lab`, such as man
 //!   pages and QUIC options;
+//! * [`values`]: parsers for values of options;
 //! * [`interfaces`]: addresses of this machine and their changes, which [`netlink`] reports;
 //! * [`equic_console`], a separate crate: the only code that prints; the exit codes (0 done, 1
-//!   failed, 2 wrong usage); and the fields that all results share.
+//!   failed, 2 wrong usage or configuration); and the fields that all results share.
 
 mod gateway;
 mod get;
@@ -18,6 +19,7 @@ mod moved;
 mod netlink;
 mod plugin;
 mod serve;
+mod values;
 
 use std::process::ExitCode;
 
@@ -31,7 +33,7 @@ use failure::Result;
 #[derive(Parser)]
 #[command(name = "equic", version = equic_console::version(), max_term_width = 80)]
 #[command(
-    after_help = "Exit status: 0 done, 1 failed, 2 wrong usage. EQUIC_LOG=debug: logs to stderr"
+    after_help = "Exit status: 0 done, 1 failed, 2 wrong usage or configuration. EQUIC_LOG=debug: logs to stderr"
 )]
 struct Equic {
     #[command(subcommand)]

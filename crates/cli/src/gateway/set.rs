@@ -115,14 +115,11 @@ mod tests {
     #[test]
     fn keys_of_files_are_refused_with_the_way_to_change_them() {
         for (text, part) in [
-            (
-                "gateway.mode=native",
-                "`gateway.mode`: change it in the configuration file, and restart",
-            ),
+            ("gateway.mode=native", "`gateway.mode`: change it in the configuration file"),
             ("poll_every=1s", "`gateway.poll_every`"),
             ("gateway.interfaces=eth1", "and run `equic gateway reload`"),
             ("ban.times=5", "and run `equic gateway reload`"),
-            ("ban.reasons=[]", "and restart the gateway"),
+            ("ban.reasons=[]", "which says if the gateway must restart"),
             ("polizy=new", "did you mean policy?"),
         ] {
             let error = setting(text).unwrap_err();
