@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use equic_command::plugin::Tally;
-use equic_gateway::parse_duration;
 use equic_http3::client::{Response, Target};
 use equic_http3::{Client, ClientConfig};
 use equic_quic::{EarlyData, PacketTrace, PathInfo};
@@ -28,6 +27,7 @@ use crate::output;
 use crate::quic::{QuicArgs, flushed};
 use crate::signals::runtime;
 use crate::trust::TrustArgs;
+use crate::values::{ip_address, positive_duration, socket_address};
 
 /// Fetches URLs over HTTP/3. URLs of one server share a connection. They are fetched in parallel
 /// unless the bodies go to standard output.
@@ -53,10 +53,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     quic: QuicArgs,
     /// Send packets to this address instead of the one of the URL's host
-    #[arg(long, value_name = "ADDR:PORT", help_heading = "Addresses and paths")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = socket_address, help_heading = "Addresses and paths")]
     connect: Option<SocketAddr>,
     /// Send packets from this local address
-    #[arg(long, value_name = "ADDR", help_heading = "Addresses and paths")]
+    #[arg(long, value_name = "ADDR", value_parser = ip_address, help_heading = "Addresses and paths")]
     from: Option<IpAddr>,
     /// Open an additional path from this local address, or with `all` one from each interface that
     /// is up, and use all paths at once (RFC 10069), if the server accepts several paths. A path is
@@ -75,7 +75,7 @@ pub(crate) struct Args {
     #[arg(long = "0rtt", help_heading = "Transport")]
     early: bool,
     /// Timeout of a handshake, and of a complete response
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "30s")]
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration, default_value = "30s")]
     timeout: Duration,
     #[command(flatten)]
     exchange: ExchangeArgs,
@@ -139,6 +139,9 @@ const SETTLE: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 64;
 
 pub(crate) fn run(args: &Args) -> Result {
+    for url in &args.urls {
+        Target::parse(url).map_err(|error| Failure::usage(error.to_string()))?;
+    }
     let place = Place::new(args)?;
     if args.path.is_empty() {
         args.quic.check_one_path("--path ADDR")?;
@@ -546,7 +549,7 @@ impl Sink {
             .suffix(".partial")
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(folder.unwrap_or(Path::new(".")))
-            .map_err(|e| cannot(path, e))?;
+            .map_err(|e| cannot(path, system_error(&e)))?;
         Ok(Sink::File { file, path: path.to_owned() })
     }
 
@@ -574,6 +577,12 @@ impl Sink {
     }
 }
 
-fn cannot(path: &Path, error: io::Error) -> Failure {
+/// Returns the system's error in an error of `tempfile`, without the name of the temporary file.
+fn system_error(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split_once(" at path ").map_or(text.as_str(), |(system, _)| system).to_owned()
+}
+
+fn cannot(path: &Path, error: impl std::fmt::Display) -> Failure {
     Failure::because(format_args!("cannot write {}", path.display()), error)
 }

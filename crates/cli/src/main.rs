@@ -8,9 +8,10 @@
 //! * [`config_conflict`]: the error about a limit next to a configuration file;
 //! * [`equic_command`], a separate crate: code that `equic` shares with `equic-lab`, such as man
 //!   pages and QUIC options;
+//! * [`values`]: parsers for values of options;
 //! * [`interfaces`]: addresses of this machine and their changes, which [`netlink`] reports;
 //! * [`equic_console`], a separate crate: the only code that prints; the exit codes (0 done, 1
-//!   failed, 2 wrong usage); and the fields that all results share.
+//!   failed, 2 wrong usage or configuration); and the fields that all results share.
 
 mod config_conflict;
 mod gateway;
@@ -20,6 +21,7 @@ mod moved;
 mod netlink;
 mod plugin;
 mod serve;
+mod values;
 
 use std::process::ExitCode;
 
@@ -33,7 +35,7 @@ use failure::Result;
 #[derive(Parser)]
 #[command(name = "equic", version = equic_console::version(), max_term_width = 80)]
 #[command(
-    after_help = "Exit status: 0 done, 1 failed, 2 wrong usage. EQUIC_LOG=debug: logs to stderr"
+    after_help = "Exit status: 0 done, 1 failed, 2 wrong usage or configuration. EQUIC_LOG=debug: logs to stderr"
 )]
 struct Equic {
     #[command(subcommand)]

@@ -209,7 +209,8 @@ fn render(
         }
         roff.control("fi", []);
     }
-    roff.control("SH", ["EXIT STATUS"]).text([roman("0: done. 1: failed. 2: wrong usage.")]);
+    roff.control("SH", ["EXIT STATUS"])
+        .text([roman("0: done. 1: failed. 2: wrong usage or configuration.")]);
     roff.control("SH", ["SEE ALSO"]);
     if let Some(parent) = parent {
         roff.text([bold(name(parent)), roman("(1),")]);

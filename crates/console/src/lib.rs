@@ -5,7 +5,7 @@
 //! that a terminal would interpret.
 //!
 //! * [`output`]: reports, documents, notices, and the lines of long-running commands. [`failure`]:
-//!   the reason that a command ended early, and its exit code (0 done, 1 failed, 2 wrong usage).
+//!   the reason that a command ended early, and its exit code (0 done, 1 failed, 2 wrong usage or configuration).
 //! * [`envelope`]: time, machine and command line of a result. [`signals`]: waiting for the signals
 //!   that end a command. [`manager`]: messages to the service manager. [`program`]: paths of this
 //!   project's other programs.

@@ -210,7 +210,7 @@ impl Journal {
         let time = || humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         let lines = match self.log {
             LogFormat::Off => return Ok(()),
-            LogFormat::Text => format!("{} {level}: {}\n", time(), text.replace('\n', "; ")),
+            LogFormat::Text => format!("{} {level}: {}\n", time(), one_line(text)),
             LogFormat::Json => {
                 let data = serde_json::to_value(data).unwrap_or_default();
                 let logged = Logged { time: time(), level, message: text, data };
@@ -232,6 +232,20 @@ impl Journal {
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// Joins the lines of a text. A line that introduces the next one ends with a colon.
+fn one_line(text: &str) -> String {
+    let mut joined = String::with_capacity(text.len());
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        match joined.chars().next_back() {
+            None => {}
+            Some(':') => joined.push(' '),
+            Some(_) => joined += "; ",
+        }
+        joined += line;
+    }
+    joined
 }
 
 /// Breaks a text into lines of at most `width` characters. All lines but the first begin with
@@ -256,7 +270,14 @@ pub fn wrapped(text: &str, width: Option<u16>, indent: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{escaped, shown, wrapped};
+    use super::{escaped, one_line, shown, wrapped};
+
+    #[test]
+    fn log_line_joins_the_lines_of_an_event() {
+        let text = "protects services:\n  web on 443\n  dns on 853\nattached to:\n  eth0";
+        assert_eq!(one_line(text), "protects services: web on 443; dns on 853; attached to: eth0");
+        assert_eq!(one_line("one"), "one");
+    }
 
     #[test]
     fn output_of_lines_has_no_control_characters() {

@@ -312,6 +312,16 @@ impl Error {
         }
     }
 
+    /// Returns true if the configuration or a file that it names is wrong, so that another attempt
+    /// would fail, too, until somebody corrects it.
+    pub fn is_wrong_configuration(&self) -> bool {
+        match self {
+            Error::Config(error) => error.is_permanent(),
+            Error::NoSuchUser { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Returns the `errno` behind the error, if the error has one.
     pub fn raw_os_error(&self) -> Option<i32> {
         match self {

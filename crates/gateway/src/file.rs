@@ -17,6 +17,14 @@ use std::path::Path;
 /// [`io::ErrorKind::FileTooLarge`] if it is longer than `longest`, and otherwise the system's
 /// error.
 pub fn read_regular(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
+    let (file, metadata) = open_regular(path, longest)?;
+    let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0));
+    file.take(longest.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > longest { Err(too_long(longest)) } else { Ok(bytes) }
+}
+
+/// Opens a regular file of at most `longest` bytes. Fails like [`read_regular`].
+pub(crate) fn open_regular(path: &Path, longest: u64) -> io::Result<(File, Metadata)> {
     // This is checked before the file is opened, because opening a device can have side effects.
     check(&std::fs::metadata(path)?, longest)?;
     let mut options = OpenOptions::new();
@@ -26,9 +34,7 @@ pub fn read_regular(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
     // between.
     let metadata = file.metadata()?;
     check(&metadata, longest)?;
-    let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0));
-    file.take(longest.saturating_add(1)).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > longest { Err(too_long(longest)) } else { Ok(bytes) }
+    Ok((file, metadata))
 }
 
 /// Reads a text file. Otherwise it does the same as [`read_regular`].

@@ -237,7 +237,7 @@ impl Gateway {
         };
         let notices = [notice, notice_of_packets(interface, native)];
         let notices: Vec<String> = notices.into_iter().flatten().collect();
-        let notice = (!notices.is_empty()).then(|| notices.join(". "));
+        let notice = (!notices.is_empty()).then(|| notices.join("; "));
         let attached = Attached { ifindex, interface: interface.to_owned(), native, notice };
         if let Some(pins) = &self.pins {
             pins.keep_link(&fd, ifindex)?;

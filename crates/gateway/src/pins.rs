@@ -17,8 +17,23 @@ use crate::sys::pin;
 /// Maximum time to wait while another process takes the gateway over.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PROGRAM: &str = "program";
+/// Directory at which systemd mounts the BPF file system.
+const BPFFS: &str = "/sys/fs/bpf";
 pub(crate) const LINKS: &str = "links";
 pub(crate) const MAPS: &str = "maps";
+
+/// Returns the error text for a directory outside of a BPF file system. `mounted` says whether one
+/// is mounted at [`BPFFS`].
+fn not_in_bpffs(mounted: bool) -> String {
+    let remedy = if mounted {
+        format!("use a directory below {BPFFS}, such as {BPFFS}/equic/NAME")
+    } else {
+        format!(
+            "run `mount -t bpf -o mode=0700 bpf {BPFFS}`, and use a directory below it, such as {BPFFS}/equic/NAME. If you use `ip netns exec`, which hides {BPFFS}, use `nsenter --net=/run/netns/NAME` instead"
+        )
+    };
+    format!("the directory is not in a BPF file system: {remedy}")
+}
 
 /// A directory with the pins of a gateway in a BPF file system.
 #[derive(Debug, Clone)]
@@ -62,10 +77,7 @@ impl Pins {
         let pins = Pins::at(dir);
         let base = dir.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
         if !pin::is_bpffs(base).map_err(|error| pins.io(&error))? {
-            return Err(pins.failed(format!(
-                "no BPF file system is mounted at `{0}`: run `mount -t bpf -o mode=0700 bpf {0}`. If you use `ip netns exec`, which hides /sys/fs/bpf, use `nsenter --net=/run/netns/NAME` instead",
-                base.display()
-            )));
+            return Err(pins.failed(not_in_bpffs(pin::is_bpffs(Path::new(BPFFS)).unwrap_or(false))));
         }
         let within = dir.strip_prefix(base).unwrap_or(dir);
         if within.to_string_lossy().contains('.') {
@@ -231,5 +243,22 @@ pub(crate) fn forget(dir: &Path, ifindex: Option<u32>) -> Result<()> {
         }
         None if !dir.exists() => Ok(()),
         None => pins.clear(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pin_outside_of_a_bpf_file_system_advises_the_usual_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let failed = Pins::open(&folder.path().join("pin")).unwrap_err().to_string();
+        let said = "the directory is not in a BPF file system: ";
+        assert!(failed.contains(said) && failed.contains("/sys/fs/bpf/equic/NAME"), "{failed}");
+        assert!(!failed.contains(&format!("bpf {}", folder.path().display())), "{failed}");
+        let mount = "`mount -t bpf -o mode=0700 bpf /sys/fs/bpf`";
+        assert!(!not_in_bpffs(true).contains("mount"));
+        assert!(not_in_bpffs(false).contains(mount));
     }
 }

@@ -329,6 +329,12 @@ fn socket_knows_servers_without_keys_without_reading_ledgers() {
         let control = Control::open(Some(&config.gateway.name)).unwrap();
         give_up_sys_admin();
         assert!(control.ledgers().unwrap().is_empty(), "it may not look");
+        let names = |servers: Vec<JoinedServer>| {
+            servers.into_iter().map(|server| server.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(control.unreadable_servers().unwrap()), ["takes", "none"]);
+        assert_eq!(control.servers().unwrap().len(), 2);
+        assert!(privileged.unreadable_servers().unwrap().is_empty());
         let without = || control.servers_without_keys("quic").unwrap();
         let unready = JoinedServer { slot: 1, pid: std::process::id(), name: "none".to_owned() };
         assert_eq!(without(), [unready]);
@@ -336,6 +342,7 @@ fn socket_knows_servers_without_keys_without_reading_ledgers() {
         assert_eq!(without_ids.len(), 2, "{without_ids:?}");
         drop((takes, none));
         assert!(without().is_empty());
+        assert!(control.unreadable_servers().unwrap().is_empty());
     });
 }
 

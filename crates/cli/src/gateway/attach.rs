@@ -4,9 +4,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use equic_gateway::{
-    Attached, Config, ConfigError, Error, Gateway, LoadOptions, Mode, ObjectSource, TakenOver,
-};
+use equic_gateway::{Attached, Config, Error, Gateway, LoadOptions, Mode, ObjectSource, TakenOver};
 
 use crate::failure::{Failure, Result};
 use crate::output;
@@ -130,8 +128,8 @@ impl Attachment {
     fn explain(&self, error: &Error) -> Failure {
         let failure = Failure::new(error.to_string());
         match error {
-            // A list file has wrong lines. Only a change of the file helps, not another start.
-            Error::Config(ConfigError::Problems { .. }) => Failure::Invalid(error.to_string()),
+            // Only a change of the configuration or of a list file helps, not another start.
+            _ if error.is_wrong_configuration() => Failure::Invalid(error.to_string()),
             Error::Verifier { log, .. } if self.verbose_verifier => {
                 failure.help(format!("what the verifier said:\n{log}"))
             }

@@ -19,7 +19,7 @@ mod metrics;
 mod needs;
 mod reasons;
 mod reload;
-mod run;
+pub(crate) mod run;
 mod set;
 mod settings;
 mod sources;
@@ -27,9 +27,9 @@ pub(crate) mod status;
 mod watch;
 
 use clap::{Args, Subcommand};
-use equic_gateway::Control;
+use equic_gateway::{ConfigError, Control, Error};
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 
 /// The subcommands.
 #[derive(Subcommand)]
@@ -95,6 +95,21 @@ pub(crate) fn run(command: Command) -> Result {
         Command::Settings(args) => settings::run(&args),
         Command::Detach(args) => detach::run(&args),
     }
+}
+
+/// Returns the failure for an error of a gateway. A wrong configuration has exit code 2, so that a
+/// service manager does not start the gateway again.
+pub(crate) fn failure(error: Error) -> Failure {
+    if error.is_wrong_configuration() {
+        Failure::Invalid(error.to_string())
+    } else {
+        Failure::from(error)
+    }
+}
+
+/// Returns the failure for an error of a configuration file or of a list file, like [`failure`].
+pub(crate) fn config_failure(error: ConfigError) -> Failure {
+    failure(Error::from(error))
 }
 
 /// Selects one of the running gateways.

@@ -207,12 +207,30 @@ pub(super) fn uncounted(control: &Control) -> Option<String> {
     if having.is_empty() {
         return None;
     }
+    // The ledger of an unreadable server may count for every service.
+    if control.unreadable_servers().map_or(true, |servers| !servers.is_empty()) {
+        return None;
+    }
     let ledgers = control.ledgers().ok()?;
     let uncounted = having.iter().filter(|config| !is_counted_for(&ledgers, &config.name));
     let names: Vec<&str> = uncounted.map(|config| config.name.as_str()).collect();
     (!names.is_empty()).then(|| {
         format!(
             "service {}: no server reports its connections, so all connections share the limit unproven_per_service",
+            names.join(", ")
+        )
+    })
+}
+
+/// Names the servers whose connections this process may not read. Returns `None` if there are no
+/// such servers.
+pub(super) fn unreadable(control: &Control) -> Option<String> {
+    let servers = control.unreadable_servers().ok()?;
+    let names: Vec<String> =
+        servers.iter().map(|one| format!("{} (process {})", one.name, one.pid)).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "the gateway cannot read the connections of {}, because it has a socket and has therefore dropped CAP_SYS_ADMIN. The connections count towards quotas, but the gateway's metrics and summaries lack them: let the server join at the socket (`equic serve --gateway PATH`)",
             names.join(", ")
         )
     })

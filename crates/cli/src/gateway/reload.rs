@@ -9,8 +9,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
-use super::Target;
 use super::limits::{Options, replacements};
+use super::{Target, config_failure};
 use crate::failure::{Failure, Result};
 use crate::output;
 
@@ -41,7 +41,7 @@ pub(crate) struct Check {
     /// Print the JSON Schema of configuration files, for editors and validators
     #[arg(long, conflicts_with_all = ["file", "strict", "json", "options"])]
     schema: bool,
-    /// Exit with 1 on warnings, too
+    /// Exit with 1 if there are warnings. After an error, the exit status is always 2
     #[arg(long)]
     strict: bool,
     /// Print JSON (schema equic.gateway.check/1)
@@ -52,6 +52,9 @@ pub(crate) struct Check {
 /// Maximum time to wait for the result of a reload. Reading long lists can take many seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What to do instead of a reload.
+const INSTEAD: &str = "change the gateway with `equic gateway set`, `deny` and `allow`, or restart the process that runs it (such as `equic serve`)";
+
 pub(super) fn run(args: &Args) -> Result {
     let control = match args.pid {
         Some(pid) => of_process(pid)?,
@@ -59,12 +62,10 @@ pub(super) fn run(args: &Args) -> Result {
     };
     let name = control.name();
     let before = control.report().ok_or_else(|| {
-        Failure::new(format!("the gateway `{name}` cannot reload, because it was not started with `equic gateway run`"))
+        Failure::new(format!("the gateway `{name}` cannot reload, because it was not started with `equic gateway run --config FILE`")).help(INSTEAD)
     })?;
     let Some(file) = &before.config else {
-        return Err(Failure::new(format!("the gateway `{name}` runs without a configuration file, so there is nothing to reload")).help(
-            "start the gateway with `equic gateway run --config FILE`, or change it with `equic gateway set`, `deny` and `allow`",
-        ));
+        return Err(Failure::new(format!("the gateway `{name}` runs without a configuration file that it can read again: only `equic gateway run --config FILE` can reload")).help(INSTEAD));
     };
     let number = before.reload.as_ref().map_or(0, |reload| reload.number);
     // A report of the gateway can outlive the process that wrote it, and that process ID may belong
@@ -148,7 +149,7 @@ pub(super) fn check(args: &Check) -> Result {
             json!({ "file": file, "ok": ok, "problems": lines, "warnings": warnings, "replaced": replaced }),
         )?;
     }
-    let (listed, config) = done.map_err(|error| Failure::new(error.to_string()))?;
+    let (listed, config) = done.map_err(config_failure)?;
     if failed {
         return Err(Failure::new(warnings.join("\n")).help(
             "because of --strict, warnings are errors: change the settings, or omit --strict",

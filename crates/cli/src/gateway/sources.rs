@@ -15,8 +15,8 @@ use crate::output;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Maximum number of sources to show
-    #[arg(long, value_name = "N", default_value = "20")]
-    top: usize,
+    #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u32).range(1..))]
+    top: u32,
     /// Quantity to sort by
     #[arg(long, value_enum, default_value = "packets")]
     by: By,
@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args) -> Result {
             "no server reports its connections to this gateway, so every source has 0 connections, and sorting by connections is useless: start a server that reports its connections (`equic serve --gateway`, or one with libequic)",
         );
     }
-    let sources = control.sources(args.top, by)?;
+    let sources = control.sources(args.top as usize, by)?;
     if args.json {
         return output::json("equic.gateway.sources/1", json!({ "sources": sources }));
     }

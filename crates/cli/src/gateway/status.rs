@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> Result {
     for service in &status.services {
         show_service(service)?;
     }
-    ledgers(&status.ledgers)?;
+    ledgers(&status)?;
     tables(&status.tables)?;
     tallies(&status)
 }
@@ -193,7 +193,17 @@ fn show_service(service: &ServiceStatus) -> Result {
     output::table(&table)
 }
 
-fn ledgers(ledgers: &[LedgerStatus]) -> Result {
+fn ledgers(status: &Status) -> Result {
+    let Status { ledgers, unreadable, .. } = status;
+    for server in unreadable {
+        output::line(format_args!(
+            "\nthe connections of {} (process {}) count, but cannot be read without CAP_SYS_ADMIN",
+            server.name, server.pid
+        ))?;
+    }
+    if ledgers.is_empty() && !unreadable.is_empty() {
+        return Ok(());
+    }
     if ledgers.is_empty() {
         return output::line(
             "\nno server reports its connections to the gateway, so quotas have no effect",

@@ -4,13 +4,14 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use equic_gateway::{Config, Control, JoinEvent, JoinOptions, Ledger, Service, TokenCheck};
+use equic_gateway::{Control, JoinEvent, JoinOptions, Ledger, Service, TokenCheck};
 use serde_json::json;
 
 use super::Args;
 use super::admission::Exemptions;
 use crate::failure::{Failure, Result};
-use crate::gateway::attach::{Attachment, Running};
+use crate::gateway::attach::Attachment;
+use crate::gateway::run::hosted::{self, Hosted};
 use crate::gateway::status::service_named;
 use crate::output::Journal;
 
@@ -18,8 +19,10 @@ use crate::output::Journal;
 pub(super) struct Feeding {
     through: Through,
     pub service: Service,
+    /// Says that packets to the server's address do not belong to the service. `None` if they do.
+    pub warning: Option<String>,
     /// The gateway that this process runs, or `None` if another process runs it.
-    pub own: Option<Running>,
+    pub own: Option<Hosted>,
 }
 
 /// A server's access to its gateway.
@@ -122,10 +125,10 @@ pub(super) fn feed(args: &Args, address: SocketAddr) -> Result<Option<Feeding>> 
         return Ok(Some(feed_by_socket(path, args.service.as_deref(), options, address)?));
     }
     let control = Control::open(selector.as_deref())?;
-    let index = service_index(&control, args.service.as_deref(), address)?;
+    let (index, warning) = service_index(&control, args.service.as_deref(), address)?;
     let ledger = control.join(options)?;
     let service = ledger.service_at(index)?;
-    Ok(Some(Feeding { through: Through::Maps(control, ledger), service, own: None }))
+    Ok(Some(Feeding { through: Through::Maps(control, ledger), service, warning, own: None }))
 }
 
 /// Runs a gateway in this process.
@@ -135,29 +138,46 @@ fn feed_own(
     options: JoinOptions,
     address: SocketAddr,
 ) -> Result<Feeding> {
-    let config = Config::read(file)?;
-    if config.gateway.interfaces.is_empty() {
-        return Err(Failure::usage(format!(
-            "the configuration {} names no interface: set `interfaces` in its table [gateway]",
-            file.display()
-        )));
-    }
+    let config = hosted::read(file)?;
+    let metrics = hosted::metrics_listener(&config)?;
     let attachment = Attachment::default();
     let gateway = attachment.load(&config)?;
     let control = gateway.control().clone();
     // This is checked before the program is attached. Otherwise it would drop packets for a moment.
-    let index = service_index(&control, service, address)?;
+    let (index, warning) = service_index(&control, service, address)?;
     // The server joins before the program is attached, because its clients' Retry tokens need the
     // gateway's keys.
     let ledger = control.join(options)?;
     let service = ledger.service_at(index)?;
-    let own = attachment.start(gateway, &config)?;
-    Ok(Feeding { through: Through::Own(control, ledger), service, own: Some(own) })
+    let own = Some(Hosted::new(attachment.start(gateway, &config)?, config, metrics));
+    Ok(Feeding { through: Through::Own(control, ledger), service, warning, own })
 }
 
 /// Returns the index of the service with this name, or of the service with the server's address.
-fn service_index(control: &Control, name: Option<&str>, address: SocketAddr) -> Result<usize> {
-    name.map_or_else(|| service_at(control, address), |name| service_named(control, name))
+/// Also returns a warning if packets to that address do not belong to the service.
+fn service_index(
+    control: &Control,
+    name: Option<&str>,
+    address: SocketAddr,
+) -> Result<(usize, Option<String>)> {
+    let Some(name) = name else { return Ok((service_at(control, address)?, None)) };
+    let at = control.service_listening_at(address)?;
+    let names = control.service_names();
+    let owner = at.and_then(|index| names.get(index));
+    Ok((service_named(control, name)?, warning(name, owner.map(String::as_str), address)))
+}
+
+/// Returns a warning if packets to the server's address belong to the service `owner`, or to none,
+/// instead of to the server's service.
+fn warning(service: &str, owner: Option<&str>, address: SocketAddr) -> Option<String> {
+    let whose = match owner {
+        Some(owner) if owner == service => return None,
+        Some(owner) => format!("belong to the service `{owner}`"),
+        None => "belong to no service".to_owned(),
+    };
+    Some(format!(
+        "the service `{service}` does not protect this server's address {address}, to which packets {whose}: listen on an address of `{service}`, unless a NAT behind the gateway translates such an address to this one"
+    ))
 }
 
 /// Joins a gateway through its socket. The service is the one that was named, or else the one with
@@ -169,6 +189,7 @@ fn feed_by_socket(
     address: SocketAddr,
 ) -> Result<Feeding> {
     let (ledger, at_address) = Ledger::connect_listening(path, options, address)?;
+    let owner = at_address.as_ref().map(|service| service.name().to_owned());
     let service = match (service, at_address, ledger.service_names().as_slice()) {
         (Some(name), ..) => ledger.service(name)?,
         (None, Some(service), _) => service,
@@ -181,7 +202,8 @@ fn feed_by_socket(
             .help("listen on the address of a service, or select a service with --service"));
         }
     };
-    Ok(Feeding { through: Through::Socket(ledger), service, own: None })
+    let warning = warning(service.name(), owner.as_deref(), address);
+    Ok(Feeding { through: Through::Socket(ledger), service, warning, own: None })
 }
 
 /// Returns the index of the gateway's service that receives packets to this address.

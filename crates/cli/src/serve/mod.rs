@@ -12,7 +12,7 @@ mod limits;
 mod reset_key;
 mod retry;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,6 +27,7 @@ use serde_json::json;
 
 use crate::exchange::{CacheOf, ExchangeArgs, Lines, Report, Standing, Writer};
 use crate::failure::{Failure, Result};
+use crate::gateway::run::hosted::Hosted;
 use crate::output::{self, Journal};
 use crate::quic::{QuicArgs, flushed};
 use crate::signals::{Signals, runtime};
@@ -37,7 +38,8 @@ use limits::{RetryWhen, UserLimit, user_quota};
 use reset_key::ResetKey;
 use retry::LedgerKeys;
 
-/// Serves files, `/health` and `/bytes/N` over HTTP/3 until Ctrl-C.
+/// Serves files, `/health` and `/bytes/N` over HTTP/3 until Ctrl-C. The answer to `/health`
+/// is `ok`, and that to `/bytes/N` is N zero bytes, such as `/bytes/1000000`.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   equic serve --root www --cert cert.pem --key key.pem --gateway
@@ -68,7 +70,9 @@ pub(crate) struct Args {
     gateway: Option<Option<String>>,
     /// Run a gateway with this configuration in this process. One of its services must have the
     /// server's address, or be named with --service. If the service has `retry`, the gateway sends
-    /// the Retry packets, and this server checks their tokens
+    /// the Retry packets, and this server checks their tokens. All keys work as in `equic gateway
+    /// run`, except `pin`, `seccomp` and `[gateway.socket]`, which are refused. SIGHUP ends the
+    /// server: it does not reload the configuration
     #[arg(long, value_name = "FILE")]
     gateway_config: Option<PathBuf>,
     /// When the server sends Retry packets, so that new clients must validate their address:
@@ -232,22 +236,29 @@ async fn serve(args: &Args, qlog: Option<QlogFolder>) -> Result {
     }
     let server = Server::bind(config)?;
     // Do this after binding, because with port 0 the port is only known now.
-    let feeding = feed(args, server.local_addr())?;
+    let mut feeding = feed(args, server.local_addr())?;
     if let Some(feeding) = &feeding {
         bound.bind(feeding.service.clone(), feeding.exempt());
         ids.bind(feeding.ledger_with_keys().clone(), feeding.service.name());
         keys.bind(feeding.ledger_with_keys().clone());
     }
     announce(&server, feeding.as_ref(), &journal);
-    if let Some(feeding) = &feeding {
+    if let Some(feeding) = &mut feeding {
         feeding.tell(Journal::new(args.json, "equic.serve/1"));
+        if let Some(own) = &mut feeding.own {
+            own.manage(Journal::new(args.json, "equic.serve/1"))?;
+        }
     }
     let stats = server
         .run(async move {
             let _ = signals.next().await;
         })
         .await;
-    // The order matters: close the ledger first, then the gateway, and only then print the summary.
+    // The order matters: stop the gateway's loop first, because it would report that this server has
+    // left. Then close the ledger, then the gateway, and only then print the summary.
+    if let Some(own) = feeding.as_mut().and_then(|feeding| feeding.own.as_mut()) {
+        own.stop_managing();
+    }
     let over_limit = bound.refused();
     drop((bound, keys, ids, feeding));
     drop((plugins, reset_key));
@@ -384,19 +395,25 @@ fn announce(server: &Server, feeding: Option<&Feeding>, journal: &Journal) {
     if let Some(feeding) = feeding {
         let (name, program) = (feeding.name(), feeding.program_id());
         let service = feeding.service.name();
-        let whose = if feeding.own.is_some() { "own" } else { "running" };
-        text += &format!("\nfeeding the {whose} gateway `{name}`, service {service}");
-        let attached = feeding.own.as_ref().map(|own| &own.attached);
+        let whose = if feeding.own.is_some() { "this process's gateway" } else { "the gateway" };
+        text += &format!("\nreports its connections to {whose} `{name}`, service {service}");
+        let attached = feeding.own.as_ref().map(Hosted::attached);
+        if attached.is_some_and(<[_]>::is_empty) {
+            text += "\n  waiting for its interfaces";
+        }
         for one in attached.into_iter().flatten() {
             let mode = if one.native { "native" } else { "generic" };
             text += &format!("\n  on {}, {mode}", one.interface);
         }
         gateway = Some(json!({
             "name": name, "program_id": program, "service": service, "attached": attached,
+            "warning": feeding.warning,
         }));
+        if let Some(warning) = &feeding.warning {
+            output::notice(format_args!("warning: {warning}"));
+        }
     }
-    let pin =
-        format!("\n`equic get --pin {fingerprint} https://localhost:{}/health`", address.port());
+    let pin = format!("\n`equic get --pin {fingerprint} https://{}/health`", reachable(address));
     journal.entry(text + &pin, || {
         json!({
             "event": "ready", "address": address, "port": address.port(), "pid": std::process::id(),
@@ -404,6 +421,17 @@ fn announce(server: &Server, feeding: Option<&Feeding>, journal: &Journal) {
             "gateway": gateway,
         })
     });
+}
+
+/// Returns the host and port at which a client on this machine reaches a server that listens at
+/// this address.
+fn reachable(address: SocketAddr) -> String {
+    let ip = address.ip().to_canonical();
+    if ip.is_unspecified() || ip == Ipv4Addr::LOCALHOST || ip == Ipv6Addr::LOCALHOST {
+        format!("localhost:{}", address.port())
+    } else {
+        SocketAddr::new(ip, address.port()).to_string()
+    }
 }
 
 fn log(journal: &Journal, record: &RequestRecord) {

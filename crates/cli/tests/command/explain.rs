@@ -42,6 +42,12 @@ version_negotiation = true
 name = "ids"
 listen = ["448"]
 check_ids = true
+
+[[service]]
+name = "asks"
+listen = ["449"]
+retry = "always"
+max_connections = 2
 "#;
 
 fn config() -> tempfile::NamedTempFile {
@@ -277,4 +283,29 @@ fn explain_judges_captures_packet_by_packet() {
     );
     piped.args(["-c", &script]);
     assert!(finish(piped).ok().starts_with("6 packets\n"));
+}
+
+/// Every Initial without a token is answered with a Retry packet, whatever the quota of the source.
+/// The verdict on the client's next Initial matters.
+#[test]
+fn explain_says_what_happens_after_a_retry_packet() {
+    if !root("explain_says_what_happens_after_a_retry_packet") {
+        return;
+    }
+    let config = config();
+    let judge = |rest: &str| explain(config.path(), &format!("--src 192.0.2.9 --dport 449 {rest}"));
+    for (connections, verdict, reason) in [(0, "pass", "proved"), (2, "drop", "quota")] {
+        for src in ["", "--quic-version 2", "--dcid 0102030405060708090a0b0c0d0e0f10"] {
+            let judged = judge(&format!("--initial --connections {connections} {src}"));
+            assert_eq!(judged["reason"], "retry_sent", "{judged}");
+            let later = &judged["with_valid_token"];
+            assert_eq!((&later["verdict"], &later["reason"]), (&verdict.into(), &reason.into()));
+        }
+    }
+    // The verdict on other packets does not depend on Retry packets.
+    assert_eq!(judge("--short")["with_valid_token"], Value::Null);
+    let path = config.path().to_str().unwrap();
+    let args = ["gateway", "explain", "--config", path, "--src", "2001:db8::9", "--dport", "449"];
+    let text = equic(&[&args[..], &["--connections", "2"]].concat()).ok();
+    assert!(text.contains("\nwith a valid token: drop: quota, opens a connection, but "), "{text}");
 }

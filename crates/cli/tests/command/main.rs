@@ -19,6 +19,7 @@ mod first_plugin;
 mod gateway;
 mod get;
 mod help;
+mod hosted;
 mod hostile_server;
 mod interfaces;
 mod manual;

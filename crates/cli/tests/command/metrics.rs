@@ -50,6 +50,11 @@ fn get(host: &Namespace, address: &str, path: &str) -> std::io::Result<Answer> {
     host.run(|| get_at(address, path)).expect("the namespace is there")
 }
 
+/// Reads the metrics that a gateway on a host of a lab serves itself.
+pub(crate) fn scrape(host: &Namespace) -> String {
+    get(host, OF_RUN, "/metrics").expect("the gateway serves metrics").body
+}
+
 /// A child process. It is killed when the value is dropped.
 struct Process(Child);
 

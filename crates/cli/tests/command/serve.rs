@@ -60,12 +60,22 @@ fn serve_sends_the_files_that_get_requests() {
     assert!(untrusted.code == Some(1) && untrusted.stderr.contains("--insecure"), "{untrusted:?}");
     let wrong = equic(&["get", "--pin", &"00".repeat(32), &url("/health")]);
     assert_eq!(wrong.code, Some(1), "{wrong:?}");
+    let said = format!("its fingerprint is {}, not the pinned 0000", text(&ready, "fingerprint"));
+    assert!(wrong.stderr.contains(&said) && !wrong.stderr.contains("--insecure"), "{wrong:?}");
+    for refused in [&untrusted, &wrong] {
+        // No structure of a library is shown.
+        assert!(!refused.stderr.contains(['{', '[']), "{refused:?}");
+    }
+    let no_folder = get(&["-o", "/nonexistent/x", &url("/health")]);
+    let said = "cannot write /nonexistent/x: No such file or directory";
+    assert!(no_folder.stderr.contains(said), "{no_folder:?}");
+    assert!(!no_folder.stderr.contains("partial"), "{no_folder:?}");
 
     let logged = server.event("request");
     assert_eq!((text(&logged, "path"), &logged["status"]), ("/page.txt", &200.into()));
     server.signal(nix::sys::signal::Signal::SIGTERM);
     let stopped = server.event("stopped");
-    assert_eq!((&stopped["requests"], &stopped["refused"]), (&9.into(), &0.into()), "{stopped}");
+    assert_eq!((&stopped["requests"], &stopped["refused"]), (&10.into(), &0.into()), "{stopped}");
     assert!(server.terminate().success());
 }
 

@@ -16,7 +16,7 @@ use super::{Config, ConfigError, Problem, parse_prefix};
 use crate::control::ListAction;
 
 /// Maximum size of a file in bytes. The largest lists that fit into a gateway are smaller.
-const LONGEST: u64 = 256 << 20;
+pub(super) const LONGEST: u64 = 256 << 20;
 /// Maximum number of prefixes in a list file. The lists of both families together can hold this
 /// many.
 const MOST: usize = 2 << 22;
@@ -128,6 +128,16 @@ impl Config {
                 Err(ConfigError::problems(None, problems))
             }
         }
+    }
+
+    /// Returns the problems of the texts of all list files that can be read.
+    pub(super) fn bad_list_lines(&self) -> Vec<Problem> {
+        let files = self.deny_files.iter().chain(&self.allow_files);
+        let bad = files.filter_map(|file| match read_list(file) {
+            Err(error @ ConfigError::Problems { .. }) => Some(error.lines()),
+            _ => None,
+        });
+        bad.flatten().map(|line| Problem::of("", line)).collect()
     }
 
     /// Returns a problem if there are more entries than the list's table can hold.

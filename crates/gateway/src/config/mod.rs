@@ -111,7 +111,8 @@ pub struct GatewayConfig {
     /// Number of handshakes in progress that the gateway keeps. The least recently used one is
     /// evicted.
     pub handshakes: u32,
-    /// Number of sources with connections that each server process can count.
+    /// Number of sources with connections that each server process can count. The table has more
+    /// slots than this, at least 5/4 as many, which `status` shows.
     pub ledger_sources: u32,
     /// Maximum number of entries on the deny and allow lists together, per address family.
     pub acl_entries: u32,
@@ -186,6 +187,18 @@ impl Default for GatewayConfig {
     }
 }
 
+/// Returns the problem of a file that is not UTF-8, with the position of the first wrong byte.
+fn not_utf8(bytes: &[u8], error: std::str::Utf8Error) -> Problem {
+    let (before, rest) = bytes.split_at_checked(error.valid_up_to()).unwrap_or((bytes, &[]));
+    let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let before = String::from_utf8_lossy(before);
+    let column = before.get(start..).unwrap_or_default().chars().count() + 1;
+    let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+    let byte = rest.first().copied().unwrap_or_default();
+    let message = format!("the byte {byte:#04x} is not UTF-8: save the file in UTF-8");
+    Problem { line, column, key: String::new(), message }
+}
+
 impl Config {
     /// Maximum size of a configuration file in bytes. Real files are much smaller, even with all
     /// lists written out.
@@ -204,7 +217,7 @@ impl Config {
     /// Returns [`ConfigError::Problems`] with every syntax error, unknown key, and invalid value,
     /// each with line and column.
     pub fn parse(text: &str) -> Result<Config, ConfigError> {
-        match read::read(text) {
+        match read::read(text, None) {
             (config, problems) if problems.is_empty() => Ok(config),
             (_, problems) => Err(ConfigError::problems(None, problems)),
         }
@@ -214,17 +227,24 @@ impl Config {
     /// [`Config::listed`] reads the list files.
     ///
     /// # Errors
-    /// Returns the errors of [`Config::parse`], with the file's name. Also fails if the file cannot
-    /// be read.
+    /// Returns the errors of [`Config::parse`], with the file's name. Also fails if the file is not
+    /// UTF-8, or if it or a list file cannot be opened. An error includes the bad lines of all list
+    /// files.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
-        let text = crate::file::read_regular_text(path, Config::MAX_BYTES)
+        let bytes = crate::file::read_regular(path, Config::MAX_BYTES)
             .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
-        let mut config = Config::parse(&text).map_err(|error| error.in_file(path))?;
+        let text = str::from_utf8(&bytes)
+            .map_err(|error| ConfigError::problems(Some(path), vec![not_utf8(&bytes, error)]))?;
         let folder = path.parent().unwrap_or(Path::new(""));
+        let (mut config, mut problems) = read::read(text, Some(folder));
         let state = config.ban.as_mut().and_then(|ban| ban.state.as_mut());
         let lists = config.deny_files.iter_mut().chain(&mut config.allow_files);
         lists.chain(state).for_each(|file| *file = folder.join(&file));
-        Ok(config)
+        if problems.is_empty() {
+            return Ok(config);
+        }
+        problems.extend(config.bad_list_lines());
+        Err(ConfigError::problems(Some(path), problems))
     }
 
     /// Returns a configuration with one service on all IPv4 and IPv6 addresses, and with defaults

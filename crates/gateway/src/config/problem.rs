@@ -102,6 +102,22 @@ impl ConfigError {
         }
     }
 
+    /// Returns true if another attempt would fail, too, until somebody corrects the configuration or
+    /// names another file. Returns false if the system could not read a file for a reason that may
+    /// pass, such as a lack of file descriptors.
+    pub fn is_permanent(&self) -> bool {
+        use io::ErrorKind::{
+            FileTooLarge, InvalidInput, NotADirectory, NotFound, PermissionDenied,
+        };
+        match self {
+            ConfigError::Unreadable { source, .. } => matches!(
+                source.kind(),
+                NotFound | PermissionDenied | InvalidInput | NotADirectory | FileTooLarge
+            ),
+            _ => true,
+        }
+    }
+
     /// Returns each problem as one line.
     pub fn lines(&self) -> Vec<String> {
         self.to_string().lines().map(str::to_owned).collect()

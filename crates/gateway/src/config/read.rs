@@ -5,7 +5,7 @@
 //! errors are reported with them, because the parser continues after an error.
 
 use std::collections::{BTreeSet, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -13,11 +13,13 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::check::{Complaint, Step, check};
+use super::listfile::LONGEST;
 use super::{
-    BanConfig, Config, GatewayConfig, OverrideConfig, Problem, SERVICE_SETTINGS, ServiceConfig,
-    SettingKind, SettingValue, SocketConfig, parse_prefix,
+    BanConfig, Config, ConfigError, GatewayConfig, OverrideConfig, Problem, SERVICE_SETTINGS,
+    ServiceConfig, SettingKind, SettingValue, SocketConfig, parse_prefix,
 };
 use crate::error::similar;
+use crate::file::open_regular;
 use crate::quantity::{Rate, parse_duration};
 
 /// Reads one TOML table: `keys!(reader, table, path; "key" => place, how; ...)`. For each key, the
@@ -75,6 +77,9 @@ pub(super) struct Reader<'a> {
     /// Byte offsets in the text at which lines start.
     lines: Vec<usize>,
     problems: Vec<Problem>,
+    /// Folder of the file, at which relative paths of list files start. If it is `None`, list files
+    /// are not checked.
+    folder: Option<&'a Path>,
     /// Paths of the values that could not be read. Other problems of these values are not reported.
     failed: HashSet<Vec<String>>,
 }
@@ -92,11 +97,19 @@ pub(super) const A_LIST: &str = "this key takes a list";
 /// second key.
 const DUPLICATE: &str = "duplicate key";
 
+/// Beginning of the TOML parser's messages about a table or list without its closing bracket. The
+/// parser then misreads the text after it, so problems of its keys and values would be false.
+const UNCLOSED: &str = "unclosed";
+
 /// Parses a configuration. Returns the configuration as far as it could be read, and every problem.
-pub(super) fn read(text: &str) -> (Config, Vec<Problem>) {
+/// If the text is a file in the folder `folder`, this includes list files that cannot be opened.
+pub(super) fn read(text: &str, folder: Option<&Path>) -> (Config, Vec<Problem>) {
     let mut config = Config::default();
     let (document, errors) = DeTable::parse_recoverable(text);
-    let mut reader = Reader::with_lines(text, &errors);
+    let mut reader = Reader { folder, ..Reader::with_lines(text, &errors) };
+    if errors.iter().any(|error| error.message().starts_with(UNCLOSED)) {
+        return (config, reader.problems);
+    }
     reader.config(document.get_ref(), &mut config);
     for complaint in check(&config) {
         // If there are syntax errors, the value may be present but not parsed, so it is not
@@ -133,7 +146,7 @@ pub(super) fn keys() -> Vec<String> {
 impl Reader<'_> {
     fn of(text: &str, lines: Vec<usize>) -> Reader<'_> {
         let (keys, problems, failed) = (BTreeSet::new(), Vec::new(), HashSet::new());
-        Reader { text, keys, lines, problems, failed }
+        Reader { text, keys, lines, problems, folder: None, failed }
     }
 
     /// Returns a reader that has already recorded the syntax errors.
@@ -218,9 +231,26 @@ impl Reader<'_> {
         let elements: Vec<_> = self.elements(at, value).collect();
         for (index, value) in elements {
             match value.get_ref() {
-                DeValue::String(path) => place.push(path.as_ref().into()),
+                DeValue::String(path) => {
+                    let path: &Path = path.as_ref().as_ref();
+                    self.check_list_file(&at.index(index, None), value, path);
+                    place.push(path.to_owned());
+                }
                 _ => self.fail(&at.index(index, None), value, WRONG.to_owned()),
             }
+        }
+    }
+
+    /// Reports a list file that cannot be opened.
+    fn check_list_file(&mut self, at: &At, value: &Spanned<DeValue<'_>>, path: &Path) {
+        let Some(folder) = self.folder else { return };
+        let path = folder.join(path);
+        let Err(source) = open_regular(&path, LONGEST) else { return };
+        let error = ConfigError::Unreadable { path, source };
+        // Reading the file later reports any other error.
+        if error.is_permanent() {
+            let message = format!("{error}: create the list file, or remove it from this list");
+            self.fail(at, value, message);
         }
     }
 

@@ -393,7 +393,15 @@ fn list_file_parses_and_its_errors_name_the_line() {
                 [[service]]\nname = \"a\"\nlisten = [\"443\"]\n";
     std::fs::write(&path, text).unwrap();
     // The error must contain every problem of all files.
-    let error = Config::read(&path).unwrap().listed().unwrap_err().to_string();
+    let error = Config::read(&path).unwrap_err().to_string();
+    assert!(error.contains("deny:3:1: `x`"), "{error}");
+    let missing = format!("config:2:16: allow_files: cannot read {}: No such", allow.display());
+    assert!(error.contains(&missing), "{error}");
+    // A file can also disappear after the configuration was read.
+    std::fs::write(&allow, "192.0.2.1\n").unwrap();
+    let config = Config::read(&path).unwrap();
+    std::fs::remove_file(&allow).unwrap();
+    let error = config.listed().unwrap_err().to_string();
     assert!(error.contains("deny:3:1: `x`") && error.contains("allow: No such file"), "{error}");
     std::fs::write(&deny, "192.0.2.1\n192.0.2.1\n").unwrap();
     std::fs::write(&allow, "192.0.2.1\n").unwrap();

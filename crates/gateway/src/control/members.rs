@@ -158,13 +158,10 @@ impl Control {
         &self,
         wanted: impl Fn(&abi::equic_member) -> bool,
     ) -> Result<Vec<JoinedServer>> {
-        let failed = reading("the ledgers");
         let members = self.members()?;
         let silent = |id| members.iter().any(|member| member.id == id && !member.counts);
-        let places = self.places().map_err(&failed)?;
         let mut found = Vec::new();
-        for (slot, id) in places.taken().map_err(&failed)? {
-            let Some(record) = id.and_then(|id| places.member(slot, id)) else { continue };
+        for (slot, record) in self.records()? {
             let lives = sys::alive(record.pid, record.start_ticks) && !silent(record.ledger);
             if lives && wanted(&record) {
                 let name = from_c_name(&record.name);
@@ -172,6 +169,39 @@ impl Control {
             }
         }
         Ok(found)
+    }
+
+    /// Returns the record of every server that has a slot, each with its slot. Reading them needs no
+    /// privileges.
+    pub(super) fn records(&self) -> Result<Vec<(u32, abi::equic_member)>> {
+        let failed = reading("the ledgers");
+        let places = self.places().map_err(&failed)?;
+        let taken = places.taken().map_err(&failed)?.into_iter();
+        Ok(taken.filter_map(|(slot, id)| Some((slot, places.member(slot, id?)?))).collect())
+    }
+
+    /// Returns the live servers whose ledgers this process lacks the privilege to read. The XDP
+    /// program reads these ledgers anyway, so the servers' connections count.
+    ///
+    /// # Errors
+    /// Returns the kernel's error if a call fails.
+    pub fn unreadable_servers(&self) -> Result<Vec<JoinedServer>> {
+        self.unreadable_besides(&self.members()?)
+    }
+
+    /// Returns the live servers that are not in `members`.
+    pub(super) fn unreadable_besides(&self, members: &[Member]) -> Result<Vec<JoinedServer>> {
+        let read = |id: u32| members.iter().any(|member| member.id == id);
+        let records = self.records()?.into_iter();
+        let unread = records.filter(|(_, record)| {
+            !read(record.ledger) && sys::alive(record.pid, record.start_ticks)
+        });
+        let server = |(slot, record): (u32, abi::equic_member)| JoinedServer {
+            slot,
+            pid: record.pid,
+            name: from_c_name(&record.name),
+        };
+        Ok(unread.map(server).collect())
     }
 
     /// Returns the ledger whose map has this ID, mapped into memory. Returns `None` if the ledger

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::members::Member;
-use super::{Adaptive, Control, CounterRow, Interface, Report, Tallies};
+use super::{Adaptive, Control, CounterRow, Interface, JoinedServer, Report, Tallies};
 use crate::abi;
 use crate::config::{
     Config, Listen, ServiceConfig, from_c_name, overrides_from_abi, service_from_abi,
@@ -41,6 +41,10 @@ pub struct Status {
     pub services: Vec<ServiceStatus>,
     /// The servers that have joined the gateway.
     pub ledgers: Vec<LedgerStatus>,
+    /// Live servers that have joined, but whose ledgers this process lacks the privilege to read.
+    /// Their connections count, but are missing in `ledgers`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<JoinedServer>,
     /// The gateway's tables, with their numbers of entries.
     pub tables: Vec<TableStatus>,
     /// Counts of events that are not verdicts.
@@ -147,14 +151,16 @@ impl Control {
             capacity: capacity.into(),
         };
         let lists = self.list_counts()?;
-        let ledgers = self.ledgers()?;
+        let members = self.members()?;
+        let unreadable = self.unreadable_besides(&members)?;
+        let ledgers = self.statuses(&members);
         let slots = (self.maps.load.ledger_mask + 1) * abi::EQUIC_SLOTS;
         let used = ledgers.iter().map(|ledger| ledger.sources).max().unwrap_or(0);
         let tables = vec![
             table("sources", counted.sources as u64, self.maps.sources.max_entries()),
             table("handshakes", counted.handshakes as u64, self.maps.handshakes.max_entries()),
             table("prefixes", counted.prefixes as u64, self.maps.prefixes.max_entries()),
-            table("ledger (fullest)", used, slots),
+            table("ledger slots (fullest)", used, slots),
             table("acl4", lists.deny_v4 + lists.allow_v4, self.maps.acl4.max_entries()),
             table("acl6", lists.deny_v6 + lists.allow_v6, self.maps.acl6.max_entries()),
         ];
@@ -174,6 +180,7 @@ impl Control {
             pin: self.pin().map(|path| path.display().to_string()),
             services: self.services_with(&counted.rows)?,
             ledgers,
+            unreadable,
             tables,
             tallies: counted.tallies,
             report: self.report(),
@@ -181,15 +188,15 @@ impl Control {
     }
 
     /// Returns the servers of the gateway, each with slot, process ID and name. The call is cheap,
-    /// because it does not search the ledgers.
+    /// because it does not open the ledgers. So it includes servers whose ledgers this process may
+    /// not read.
     ///
     /// # Errors
-    /// Returns the kernel's error if a call fails, and [`crate::Error::NotPermitted`] without
-    /// `CAP_SYS_ADMIN`.
+    /// Returns the kernel's error if a call fails.
     pub fn servers(&self) -> Result<Vec<(u32, u32, String)>> {
-        let members = self.members()?;
-        let name = |member: &Member| from_c_name(&member.record.name);
-        Ok(members.iter().map(|member| (member.slot, member.record.pid, name(member))).collect())
+        let records = self.records()?;
+        let name = |record: &abi::equic_member| from_c_name(&record.name);
+        Ok(records.iter().map(|(slot, record)| (*slot, record.pid, name(record))).collect())
     }
 
     /// Returns the servers of the gateway, with the contents of their ledgers.

@@ -1,6 +1,7 @@
 //! The server's side of the gateway's socket: joins a gateway, and joins the next one when the
 //! gateway ends.
 
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -65,7 +66,7 @@ pub(crate) fn join(who: &JoinTarget) -> Result<(GatewayBinding, Option<u32>)> {
     let until = Instant::now() + INSIST;
     loop {
         match ask(who, 0) {
-            Err(Error::SocketRefused { busy: true, .. }) if Instant::now() < until => {
+            Err(error) if worth_another_try(&error) && Instant::now() < until => {
                 std::thread::sleep(EAGER);
             }
             Err(error) => return Err(error),
@@ -80,6 +81,12 @@ pub(crate) fn join(who: &JoinTarget) -> Result<(GatewayBinding, Option<u32>)> {
     }
 }
 
+/// Returns true if the gateway is busy, or if it closed the connection, as an overloaded gateway may
+/// do.
+fn worth_another_try(error: &Error) -> bool {
+    matches!(error, Error::SocketRefused { busy: true, .. }) || is_closed(error)
+}
+
 fn strange(path: &Path, what: &str) -> Error {
     refused(
         path,
@@ -90,6 +97,21 @@ fn strange(path: &Path, what: &str) -> Error {
 
 fn refused(path: &Path, reason: String, busy: bool) -> Error {
     Error::SocketRefused { path: path.to_owned(), reason, busy }
+}
+
+/// Returns the error for a gateway that closed the connection without an answer. It is no refusal:
+/// a gateway that refuses says why. Usually the gateway's process has ended.
+fn closed(path: &Path) -> Error {
+    let source = io::Error::new(
+        io::ErrorKind::UnexpectedEof,
+        "the process there closed the connection without an answer",
+    );
+    Error::NoGatewaySocket { path: path.to_owned(), source }
+}
+
+/// Returns true if the error is that of [`closed`].
+fn is_closed(error: &Error) -> bool {
+    matches!(error, Error::NoGatewaySocket { source, .. } if source.kind() == io::ErrorKind::UnexpectedEof)
 }
 
 fn dial(path: &Path) -> Result<OwnedFd> {
@@ -116,6 +138,10 @@ fn ask(who: &JoinTarget, ledger: u32) -> Result<JoinAnswer> {
     let link = dial(path)?;
     let JoinOptions { name, keys } = who.options.clone();
     let request = Request { ledger, name, keys, listens: who.listens };
+    let failed = |error: io::Error| match error.raw_os_error() {
+        Some(libc::ECONNRESET | libc::EPIPE) => closed(path),
+        _ => failed(error),
+    };
     unix::ask(&link, &request.to_bytes()).map_err(failed)?;
     let mut buffer = [0; ANSWER + 1];
     let (length, with) = match unix::receive(&link, &mut buffer) {
@@ -141,9 +167,7 @@ fn ask(who: &JoinTarget, ledger: u32) -> Result<JoinAnswer> {
                 "the process speaks version {protocol} of the socket's protocol, not {PROTOCOL}"
             ),
         ),
-        Bad::Foreign if length == 0 => {
-            refused(path, "the gateway closed the connection".to_owned(), true)
-        }
+        Bad::Foreign if length == 0 => closed(path),
         Bad::Foreign => strange(path, "the process sent an invalid answer"),
     })?;
     match answer.status {
@@ -343,5 +367,42 @@ impl Drop for SocketKeeper {
         // which is intended.
         self.watch.end(|| link_of(&self.core), unix::end);
         drop(self.thread.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The process of a gateway that is killed can still accept a connection. The connection then
+    /// ends without an answer, which is no refusal.
+    #[test]
+    fn socket_connection_that_ends_without_an_answer_means_that_no_gateway_listens() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = unix::bound(&path).unwrap();
+        unix::hear(&listener).unwrap();
+        for read in [false, true] {
+            let target = JoinTarget {
+                path: path.clone(),
+                options: JoinOptions::new("server"),
+                listens: None,
+            };
+            let asking = std::thread::spawn(move || ask(&target, 0).map(drop));
+            let link = loop {
+                unix::wait(&[listener.as_fd()], PATIENCE).unwrap();
+                if let Some(link) = unix::accept(&listener).unwrap() {
+                    break link;
+                }
+            };
+            if read {
+                unix::wait(&[link.as_fd()], PATIENCE).unwrap();
+                unix::listen_to(&link, &mut [0; 256]).unwrap();
+            }
+            drop(link);
+            let error = asking.join().unwrap().unwrap_err();
+            assert!(matches!(error, Error::NoGatewaySocket { .. }), "{error}");
+            assert!(worth_another_try(&error));
+        }
     }
 }

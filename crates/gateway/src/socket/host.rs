@@ -294,7 +294,10 @@ impl State {
             };
             let Ok(peer) = unix::peer(&link) else { continue };
             if !self.rules.admits(peer.uid) {
-                let why = format!("user {} may not join this gateway", peer.uid);
+                let why = format!(
+                    "user {} may not join this gateway: add it to `users` in [gateway.socket]",
+                    peer.uid
+                );
                 turn_away(&link, Status::Refused, &why);
                 continue;
             }
@@ -419,7 +422,10 @@ impl State {
         let peer = one.peer;
         let groups = self.rules.groups_of(peer.uid);
         if groups == 0 {
-            let why = format!("user {} may not serve any service of this gateway", peer.uid);
+            let why = format!(
+                "user {} may not serve any service of this gateway: add it to `users` of a [[service]]",
+                peer.uid
+            );
             return Err((Status::Refused, why));
         }
         let gives = request.keys.takes() && self.rules.gives_keys(peer.uid);
@@ -429,8 +435,11 @@ impl State {
         }
         let of_one = self.sessions.iter().filter(|other| other.peer.uid == peer.uid).count();
         if of_one >= self.rules.servers_of_one {
-            let why =
-                format!("user {} already has {of_one} servers, which is the maximum", peer.uid);
+            let most = self.rules.servers_of_one;
+            let why = format!(
+                "user {} has reached the limit `max_per_user = {most}` of [gateway.socket]: end one of its servers, or raise the limit",
+                peer.uid
+            );
             return Err((Status::Busy, why));
         }
         if self.sessions.len() >= self.rules.servers {

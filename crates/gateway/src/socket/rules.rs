@@ -24,7 +24,8 @@ pub(super) fn user(name: &str) -> Result<u32> {
     }
     match nix::unistd::User::from_name(name) {
         Ok(Some(user)) => Ok(user.uid.as_raw()),
-        _ => Err(Error::NoSuchUser { what: "user", name: name.to_owned() }),
+        Ok(None) => Err(Error::NoSuchUser { what: "user", name: name.to_owned() }),
+        Err(error) => Err(Error::system(format!("looking up the user `{name}`"), error.into())),
     }
 }
 
@@ -35,7 +36,8 @@ pub(super) fn group(name: &str) -> Result<u32> {
     }
     match nix::unistd::Group::from_name(name) {
         Ok(Some(group)) => Ok(group.gid.as_raw()),
-        _ => Err(Error::NoSuchUser { what: "group", name: name.to_owned() }),
+        Ok(None) => Err(Error::NoSuchUser { what: "group", name: name.to_owned() }),
+        Err(error) => Err(Error::system(format!("looking up the group `{name}`"), error.into())),
     }
 }
 

@@ -7,7 +7,7 @@ use equic_quic::{ConnectError, ConnectionError, SettingError};
 use equic_wire::TransportErrorCode;
 
 use crate::h3_code;
-use crate::tls::CertificateError;
+use crate::tls::{CertificateError, WRONG_FINGERPRINT};
 
 /// Error of a request that failed or could not be sent.
 #[derive(Debug, thiserror::Error)]
@@ -157,6 +157,8 @@ fn hint(error: &ConnectionError) -> &'static str {
         ConnectionError::Transport { reason, .. } if reason.contains("CaUsedAsEndEntity") => {
             " (the server presents a CA certificate as its own certificate; `openssl req -x509` creates such certificates by default. To trust exactly this certificate, use --pin FINGERPRINT, which `openssl x509 -in FILE -noout -fingerprint -sha256` prints. Or create the certificate again with `-addext basicConstraints=critical,CA:FALSE`, and use --ca FILE)"
         }
+        // The message already says what to do.
+        ConnectionError::Transport { reason, .. } if reason.contains(WRONG_FINGERPRINT) => "",
         ConnectionError::Transport { code, .. } if is_crypto(*code) => {
             " (if the server's certificate is not trusted, use --ca FILE, --pin FINGERPRINT, or --insecure)"
         }

@@ -26,7 +26,7 @@ impl Target {
             |reason: &str| ClientError::Url { url: url.to_owned(), reason: reason.to_owned() };
         let uri: Uri = url.parse().map_err(|e: http::uri::InvalidUri| wrong(&e.to_string()))?;
         if uri.scheme_str() != Some("https") {
-            return Err(wrong("the URL must begin with https://"));
+            return Err(wrong("the URL must begin with https://, as in https://example.org/"));
         }
         let Some(authority) = uri.authority() else { return Err(wrong("the URL has no host")) };
         if authority.as_str().contains('@') {

@@ -159,6 +159,19 @@ fn roots(trust: &Trust) -> Result<RootCertStore, CertificateError> {
     Ok(roots)
 }
 
+/// The server's certificate is not the pinned one.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{WRONG_FINGERPRINT} {actual}, not the pinned {pin}: if the server has a new certificate, use `--pin` with the fingerprint that the server prints"
+)]
+struct WrongFingerprint {
+    pin: Fingerprint,
+    actual: Fingerprint,
+}
+
+/// Beginning of the message of [`WrongFingerprint`].
+pub(crate) const WRONG_FINGERPRINT: &str = "its fingerprint is";
+
 /// Accepts either one certificate, by its fingerprint, or any certificate. In both cases, checks
 /// that the server holds the key.
 #[derive(Debug)]
@@ -178,7 +191,9 @@ impl ServerCertVerifier for Pinned {
     ) -> Result<ServerCertVerified, rustls::Error> {
         match self.pin {
             Some(pin) if pin != Fingerprint::of(end_entity) => {
-                Err(rustls::CertificateError::ApplicationVerificationFailure.into())
+                let error = WrongFingerprint { pin, actual: Fingerprint::of(end_entity) };
+                let error = rustls::OtherError(Arc::new(error));
+                Err(rustls::CertificateError::Other(error).into())
             }
             _ => Ok(ServerCertVerified::assertion()),
         }

@@ -1,7 +1,7 @@
 //! Packet protection (RFC 9001) with rustls's QUIC interface. The caller chooses the crypto
 //! provider.
 //!
-//! * `session.rs`: the handshake, as the connection uses it;
+//! * `session.rs`: the handshake, as the connection uses it; `tls_error.rs`: its errors as text;
 //! * `phases.rs`: 1-RTT keys and their update (s.6); `limits.rs`: how many packets keys may protect
 //!   (s.6.6);
 //! * `packet_key.rs`: keys that can also decrypt packets into another buffer;
@@ -18,6 +18,7 @@ mod retry;
 pub(crate) mod session;
 #[cfg(test)]
 pub(crate) mod testing;
+mod tls_error;
 mod token;
 
 use std::hint::black_box;

@@ -8,6 +8,7 @@ use rustls::quic::{DirectionalKeys, Keys};
 #[cfg(feature = "null-crypto")]
 use super::null;
 use super::packet_key::KeyPair;
+use super::tls_error::described;
 use crate::connection::ExportError;
 use crate::violation::{Failure, Violation};
 
@@ -95,7 +96,7 @@ fn failure(tls: &rustls::quic::Connection, error: &rustls::Error) -> Failure {
         }
         _ => tls.alert().map(|alert| Violation::Tls(u8::from(alert))),
     };
-    let reason = error.to_string();
+    let reason = described(error);
     match violation {
         Some(violation) => Failure::with_reason(violation, reason),
         // TLS has no alert for this error, so it is reported as a PROTOCOL_VIOLATION.

@@ -4,20 +4,23 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use clap::Args;
 use equic_gateway::{Config, Listen};
+use equic_token::{KeyRing, RetryToken};
+use equic_wire::ConnectionId;
 
 use super::frame::{Fragment, Frame};
 use super::quic::{Hex, Kind, Packet, Version, connection_id};
 use crate::failure::{Failure, Result};
+use crate::values::ip_address;
 
 /// Fields that are not given have the values that a client of the first service would send.
 #[derive(Args)]
 #[command(next_help_heading = "The packet")]
 pub(super) struct Described {
     /// Source address
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = ip_address)]
     src: Option<IpAddr>,
     /// Destination address [default: an address of the service]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = ip_address)]
     dst: Option<IpAddr>,
     /// Source port
     #[arg(long, value_name = "PORT")]
@@ -96,17 +99,47 @@ impl KindArgs {
 const SOMEBODY: (Ipv4Addr, Ipv6Addr) =
     (Ipv4Addr::new(192, 0, 2, 1), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
 
+/// Source Connection ID of the Retry packet that the client of [`Described::frames_with_token`] has
+/// received.
+const RETRY_ID: [u8; 8] = [0xa5; 8];
+
 impl Described {
     /// Returns the frames to pass to the program, in order.
     pub(super) fn frames(&self, kind: Kind, config: &Config) -> Result<Vec<Vec<u8>>> {
-        let packet = Packet {
+        self.frames_of(&self.packet(kind), config)
+    }
+
+    /// Returns the frames of the same Initial after the client has received a Retry packet: with a
+    /// valid token of this key ring. Returns `None` if no Retry packet could answer the Initial.
+    pub(super) fn frames_with_token(
+        &self,
+        ring: &KeyRing,
+        config: &Config,
+    ) -> Result<Option<Vec<Vec<u8>>>> {
+        let packet = self.packet(Kind::Initial);
+        let (src, _) = self.addresses(config)?;
+        let id = |bytes: &[u8]| ConnectionId::new(bytes).ok();
+        let (Some(original), Some(retry)) = (id(&packet.dcid), id(&RETRY_ID)) else {
+            return Ok(None);
+        };
+        let token = RetryToken::new(src, original, retry, ring.now()).seal(ring);
+        let Ok(token) = token else { return Ok(None) };
+        let packet = Packet { dcid: RETRY_ID.to_vec(), token: token.to_vec(), ..packet };
+        self.frames_of(&packet, config).map(Some)
+    }
+
+    fn packet(&self, kind: Kind) -> Packet {
+        Packet {
             kind,
             version: self.quic_version.unwrap_or(Version(1)),
             dcid: self.dcid.clone().map_or_else(|| (1..=8).collect(), |hex| hex.0),
             scid: self.scid.clone().map_or_else(|| (9..=16).collect(), |hex| hex.0),
-            token: self.token.unwrap_or(0).into(),
+            token: vec![0x70; self.token.unwrap_or(0).into()],
             size: self.size.map(usize::from),
-        };
+        }
+    }
+
+    fn frames_of(&self, packet: &Packet, config: &Config) -> Result<Vec<Vec<u8>>> {
         let (src, dst) = self.addresses(config)?;
         let frame = Frame {
             src: src.ip(),

@@ -15,13 +15,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use equic_gateway::{Config, Gateway, Guard, LoadOptions};
+use equic_gateway::{Config, Gateway, Guard, Judgement, LoadOptions};
 
 use self::described::{Described, KindArgs};
 use self::quic::Hex;
 use self::report::{Judged, Report};
 use super::Target;
 use super::attach::object;
+use super::{config_failure, failure};
 use crate::failure::{Failure, Result};
 
 /// Shows what would happen to a packet and why. Nothing is sent, and a running gateway is not
@@ -74,12 +75,12 @@ pub(super) fn run(args: &Args) -> Result {
     }
     let frames = args.described.frames(args.kind.kind(), &subject.config)?;
     let _held = subject.hold(&args.described)?;
-    let mut last = None;
-    for frame in &frames {
-        last = Some((subject.gateway.judge(frame)?, frame.len()));
-    }
-    match last {
-        Some((judgement, length)) => report.single(&Judged::new(&judgement, length)),
+    match subject.judge(&frames)? {
+        Some((judgement, length)) => {
+            let later = subject.after_retry(&judgement, &args.described)?;
+            let later = later.as_ref().map(|(later, length)| Judged::new(later, *length));
+            report.single(&Judged::new(&judgement, length).with_later(later.as_ref()))
+        }
         None => Err(Failure::usage(
             "no packet to judge: describe one with --src ADDR, or use --pcap FILE or --hex BYTES",
         )),
@@ -98,13 +99,40 @@ impl Subject {
     fn load(args: &Args) -> Result<Subject> {
         let object = object(args.object.as_ref());
         if let Some(path) = &args.config {
-            let config = Config::read(path)?;
-            let gateway = Gateway::load_with(&config, object, LoadOptions::explain())?;
+            let config = Config::read(path).map_err(config_failure)?;
+            let gateway = Gateway::load_with(&config, object, LoadOptions::explain());
+            let gateway = gateway.map_err(failure)?;
             return Ok(Subject { gateway, config });
         }
         let control = args.target.open()?;
         let config = Config { services: control.services()?, ..Config::default() };
         Ok(Subject { gateway: control.snapshot(object)?, config })
+    }
+
+    /// Judges frames in order. Returns the verdict on the last one and its length.
+    fn judge(&self, frames: &[Vec<u8>]) -> Result<Option<(Judgement, usize)>> {
+        let mut last = None;
+        for frame in frames {
+            last = Some((self.gateway.judge(frame)?, frame.len()));
+        }
+        Ok(last)
+    }
+
+    /// If the answer to an Initial is a Retry packet, judges the client's next Initial, which has
+    /// the token of the Retry packet.
+    fn after_retry(
+        &self,
+        judgement: &Judgement,
+        described: &Described,
+    ) -> Result<Option<(Judgement, usize)>> {
+        if judgement.verdict.as_ref().is_none_or(|verdict| verdict.reason.name() != "retry_sent") {
+            return Ok(None);
+        }
+        let ring = self.gateway.control().key_ring()?;
+        match described.frames_with_token(&ring, &self.config)? {
+            Some(frames) => self.judge(&frames),
+            None => Ok(None),
+        }
     }
 
     /// Makes the program believe that the source holds as many connections as the flags say.

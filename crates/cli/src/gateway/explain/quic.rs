@@ -89,8 +89,8 @@ pub(super) struct Packet {
     pub version: Version,
     pub dcid: Vec<u8>,
     pub scid: Vec<u8>,
-    /// Length of the token in bytes (Initial and Retry).
-    pub token: usize,
+    /// The token (Initial and Retry).
+    pub token: Vec<u8>,
     /// Length of the UDP payload in bytes, or `None` for the length that a real client would send.
     pub size: Option<usize>,
 }
@@ -126,10 +126,10 @@ impl Packet {
             bytes.push(u8::try_from(id.len()).unwrap_or(u8::MAX));
             bytes.extend(id);
         }
-        let token = vec![0x70; self.token];
+        let token = &self.token;
         match self.kind {
             Kind::Initial => {
-                bytes.extend(varint(self.token));
+                bytes.extend(varint(token.len()));
                 bytes.extend(token);
             }
             Kind::Retry => {
@@ -176,7 +176,7 @@ mod tests {
             version: Version(1),
             dcid: vec![1; 8],
             scid: vec![2; 4],
-            token: 0,
+            token: Vec::new(),
             size: None,
         }
     }
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(bytes[..6], [0xc0, 0, 0, 0, 1, 8]);
         // Length of the header: 1 + 4 + 1 + 8 + 1 + 4 + 1 (token length) + 2 (length).
         assert_eq!(u16::from_be_bytes([bytes[20], bytes[21]]), 0x4000 | (1200 - 22));
-        let with_token = Packet { token: 100, ..packet(Kind::Initial) }.payload();
+        let with_token = Packet { token: vec![0x70; 100], ..packet(Kind::Initial) }.payload();
         assert_eq!(with_token[19..21], [0x40, 100]);
     }
 

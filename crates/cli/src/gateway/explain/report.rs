@@ -31,6 +31,33 @@ pub(super) struct Judged<'a> {
     meaning: &'static str,
     #[serde(flatten)]
     details: Option<&'a Verdict>,
+    /// If the packet is answered with a Retry packet: the verdict on the client's next Initial,
+    /// which has the token of the Retry packet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    with_valid_token: Option<Later>,
+}
+
+/// The verdict on a later packet of the same client.
+#[derive(Serialize)]
+struct Later {
+    verdict: &'static str,
+    drops: bool,
+    reason: &'static str,
+    meaning: &'static str,
+    #[serde(skip)]
+    shown: String,
+}
+
+impl Later {
+    fn of(judged: &Judged<'_>) -> Later {
+        Later {
+            verdict: judged.verdict,
+            drops: judged.drops,
+            reason: judged.reason(),
+            meaning: judged.meaning,
+            shown: judged.shown(),
+        }
+    }
 }
 
 const UNTOUCHED: &str = "the packet is not for a protected service, so the gateway lets it pass";
@@ -55,6 +82,7 @@ impl<'a> Judged<'a> {
             drops: details.map_or(deep, |details| details.reason.drops()),
             meaning: details.map_or(unjudged, |details| details.reason.meaning()),
             details,
+            with_valid_token: None,
         }
     }
 
@@ -64,6 +92,11 @@ impl<'a> Judged<'a> {
             cut: packet.length > packet.data.len(),
             ..Judged::new(judgement, packet.data.len())
         }
+    }
+
+    /// Adds the verdict on the client's next Initial, if there is one.
+    pub(super) fn with_later(self, later: Option<&Judged<'_>>) -> Judged<'a> {
+        Judged { with_valid_token: later.map(Later::of), ..self }
     }
 
     fn reason(&self) -> &'static str {
@@ -144,6 +177,9 @@ impl Report {
         }
         for (name, value) in rows {
             output::line(format_args!("  {name:<12} {value}"))?;
+        }
+        if let Some(Later { shown, reason, meaning, .. }) = &judged.with_valid_token {
+            output::line(format_args!("with a valid token: {shown}: {reason}, {meaning}"))?;
         }
         Ok(())
     }

@@ -57,7 +57,7 @@ pub(super) fn text(memory: &mut Memory, control: Option<&Control>) -> Result<Str
     if let (Some(control), Some(status)) = (control, status) {
         gateway(&mut all, &status, control)?;
         services(&mut all, &status.services);
-        servers(&mut all, &status.ledgers, memory);
+        servers(&mut all, &status, memory);
         tables(&mut all, &status, memory);
         lists(&mut all, control)?;
         tallies(&mut all, &status);
@@ -244,10 +244,11 @@ fn limits(all: &mut Families, services: &[ServiceStatus]) {
     );
 }
 
-fn servers(all: &mut Families, ledgers: &[LedgerStatus], memory: &mut Memory) {
+fn servers(all: &mut Families, status: &Status, memory: &mut Memory) {
+    let ledgers = &status.ledgers;
     let states = all.gauge(
         "equic_servers",
-        "Servers that report connections to the gateway, by state: counting; silent (running, but without a heartbeat within the lease, so its connections do not count); ended (but not yet removed).",
+        "Servers that report connections to the gateway, by state: counting; silent (running, but without a heartbeat within the lease, so its connections do not count); ended (but not yet removed); unreadable (its connections count, but this process may not read them, so all other metrics lack them).",
     );
     let count = |wanted: fn(&LedgerStatus) -> bool| {
         ledgers.iter().filter(|ledger| wanted(ledger)).count() as f64
@@ -255,11 +256,12 @@ fn servers(all: &mut Families, ledgers: &[LedgerStatus], memory: &mut Memory) {
     states.add(&[("state", "counting")], count(|ledger| ledger.alive && ledger.counts));
     states.add(&[("state", "silent")], count(|ledger| ledger.alive && !ledger.counts));
     states.add(&[("state", "ended")], count(|ledger| !ledger.alive));
+    states.add(&[("state", "unreadable")], status.unreadable.len() as f64);
     all.gauge(
         "equic_connections",
         "Connections that count towards quotas, of all servers together.",
     )
-    .add(&[], ledgers.iter().filter(|l| l.counts).map(|l| l.connections as f64).sum());
+    .add(&[], ledgers.iter().filter(|l| l.counts).map(|l| l.connections).sum::<u64>() as f64);
     let names: Vec<String> = ledgers.iter().map(|ledger| memory.server(&ledger.name)).collect();
     let mut per_server = |counter: bool, name, help, value: fn(&LedgerStatus) -> f64| {
         let family = if counter { all.counter(name, help) } else { all.gauge(name, help) };

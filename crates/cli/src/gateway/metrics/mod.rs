@@ -24,6 +24,7 @@ use super::Target;
 use crate::failure::{Failure, Result};
 use crate::output::{self, Journal};
 use crate::signals::{Signals, runtime};
+use crate::values::socket_address;
 
 mod families;
 mod server;
@@ -42,7 +43,7 @@ The metrics have no access control: choose an address that only your monitoring
 system can reach.")]
 pub(crate) struct Args {
     /// Address and port to listen on
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9433")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = socket_address, default_value = "127.0.0.1:9433")]
     listen: SocketAddr,
     /// Print the metrics once and exit
     #[arg(long, conflicts_with_all = ["listen", "json"])]

@@ -16,7 +16,7 @@ use super::reload;
 use crate::failure::Result;
 use crate::gateway::limits::replacements;
 use crate::gateway::metrics::LastError;
-use crate::gateway::needs::{NEEDS, clocks_apart, uncounted};
+use crate::gateway::needs::{NEEDS, clocks_apart, uncounted, unreadable};
 use crate::output::Journal;
 
 /// A function that reads the current configuration file and applies the command-line flags on top.
@@ -30,8 +30,29 @@ pub(super) struct Source<'a> {
     pub file: Option<String>,
     /// Reads it.
     pub configure: Configure<'a>,
-    /// True if the process ends when the last interface has disappeared.
-    pub once: bool,
+    /// State of the interfaces in which the loop ends.
+    pub end: End,
+}
+
+impl Source<'_> {
+    /// Publishes a first report, so that `equic gateway reload` works as soon as the gateway says
+    /// that it is ready.
+    pub(super) fn publish(&self, control: &Control) {
+        let (config, written_ms) = (self.file.clone(), unix_ms());
+        // The duties publish the next report at once, and print a warning if that fails.
+        let _ = control.publish(&Report { config, written_ms, ..Report::default() });
+    }
+}
+
+/// State of the interfaces in which a gateway's loop ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// It ends in no state, because the process has other work, too.
+    Never,
+    /// Another process has detached the gateway from all interfaces.
+    AllDetached,
+    /// The gateway is attached to no interface, for any reason.
+    NoneAttached,
 }
 
 /// Sources of changes by other processes and by the kernel. They are read at every check.
@@ -104,15 +125,16 @@ impl<'a> Duties<'a> {
     pub(super) fn look_at_interfaces(&mut self, journal: &Journal) -> Option<&'static str> {
         let gone = self.watched.links.as_ref().map(Links::hear).unwrap_or_default();
         self.interfaces.look(self.gateway, &self.control, &gone, journal);
-        self.interfaces.tell(&mut self.health, journal);
-        self.publish(journal);
-        if self.interfaces.all_detached() {
-            Some("another process detached the gateway from its last interface")
-        } else if self.source.once && self.interfaces.none_attached() {
-            Some("the last interface of the gateway has disappeared")
-        } else {
-            None
+        let end = self.source.end;
+        if end != End::Never && self.interfaces.all_detached() {
+            // The process ends, so it reports no condition, whose advice would come too late.
+            return Some("another process detached the gateway from its last interface");
         }
+        let reloads = self.reloads();
+        self.interfaces.tell(reloads, &mut self.health, journal);
+        self.publish(journal);
+        let ends = end == End::NoneAttached && self.interfaces.none_attached();
+        ends.then_some("the last interface of the gateway has disappeared")
     }
 
     /// Waits for the next notification about an interface.
@@ -145,6 +167,8 @@ impl<'a> Duties<'a> {
         self.look_at_pins(journal);
         let clocks = clocks_apart(&self.control);
         self.health.note(journal, "server clocks", Level::Warning, clocks.as_deref());
+        let unreadable = unreadable(&self.control);
+        self.health.note(journal, "servers", Level::Warning, unreadable.as_deref());
         let unproven = uncounted(&self.control);
         self.health.note(journal, "unproven", Level::Warning, unproven.as_deref());
         let trouble = journal.trouble();
@@ -247,7 +271,7 @@ impl<'a> Duties<'a> {
         let mut report = Report {
             config: self.source.file.clone(),
             conditions: self.health.conditions(),
-            interfaces: self.interfaces.report(),
+            interfaces: self.interfaces.report(self.reloads()),
             reload: self.reload.clone(),
             bans: self.bans.as_ref().map(BanKeeper::totals),
             ban_rules: self.bans.as_ref().map(|bans| bans.rules().clone()),

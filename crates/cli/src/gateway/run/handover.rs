@@ -9,6 +9,7 @@ use serde_json::json;
 use super::{privileges, seccomp};
 use crate::failure::Result;
 use crate::gateway::attach::Running;
+use crate::gateway::failure;
 use crate::output::Journal;
 
 /// Default directory for the pins of gateways, in the BPF file system.
@@ -68,7 +69,10 @@ impl Handover {
         control.ledgers()?;
         let socket = &config.gateway.socket;
         let prepared = match socket {
-            Some(_) => Some(SocketHost::prepare(control, config, running.taken.is_some())?),
+            Some(_) => {
+                let replace = running.taken.is_some();
+                Some(SocketHost::prepare(control, config, replace).map_err(failure)?)
+            }
             None => None,
         };
         if let (Some(user), Some(keys)) = (&self.user, &config.gateway.retry_keys) {

@@ -212,8 +212,9 @@ impl Interfaces {
         !self.wanted.iter().any(|one| matches!(one.state, State::Attached { .. }))
     }
 
-    /// Reports which interfaces need attention.
-    pub(super) fn tell(&self, health: &mut Health, journal: &Journal) {
+    /// Reports which interfaces need attention. `reloads` says whether the gateway can read its
+    /// configuration again.
+    pub(super) fn tell(&self, reloads: bool, health: &mut Health, journal: &Journal) {
         let about = |name: &str| format!("interface {name}");
         let answers = |name: &str| format!("answers {name}");
         let gone = health.conditions().into_iter().filter(|condition| {
@@ -236,15 +237,15 @@ impl Interfaces {
                     None => health.clear(journal, &about),
                 },
                 State::SameAs(_) => {
-                    health.set(journal, &about, Level::Warning, &detail(&one.state));
+                    health.set(journal, &about, Level::Warning, &detail(&one.state, reloads));
                 }
-                state => health.set(journal, &about, Level::Error, &detail(state)),
+                state => health.set(journal, &about, Level::Error, &detail(state, reloads)),
             }
         }
     }
 
-    /// Returns the states of all interfaces for the report.
-    pub(super) fn report(&self) -> Vec<InterfaceReport> {
+    /// Returns the states of all interfaces for the report. `reloads` is as for [`Interfaces::tell`].
+    pub(super) fn report(&self, reloads: bool) -> Vec<InterfaceReport> {
         self.wanted
             .iter()
             .map(|one| InterfaceReport {
@@ -258,13 +259,13 @@ impl Interfaces {
                     State::Detached => "detached",
                 }
                 .to_owned(),
-                detail: detail(&one.state),
+                detail: detail(&one.state, reloads),
             })
             .collect()
     }
 }
 
-fn detail(state: &State) -> String {
+fn detail(state: &State, reloads: bool) -> String {
     match state {
         State::Attached { native: true, .. } => "native".to_owned(),
         State::Attached { native: false, .. } => "generic".to_owned(),
@@ -282,8 +283,10 @@ fn detail(state: &State) -> String {
             format!("not protected: {why}; the gateway tries to attach again every second")
         }
         State::Detached => {
-            "not protected: an operator detached the gateway from the interface; `equic gateway reload` attaches it again"
-                .to_owned()
+            let remedy = if reloads { "`equic gateway reload`" } else { "a restart" };
+            format!(
+                "not protected: an operator detached the gateway from the interface; {remedy} attaches it again"
+            )
         }
     }
 }

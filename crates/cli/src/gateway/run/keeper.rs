@@ -1,4 +1,4 @@
-//! The main loop of `equic gateway run`: removes stale entries, calls the periodic duties, and
+//! The main loop of a gateway: removes stale entries, calls the periodic duties, and
 //! prints events.
 
 use std::time::{Duration, Instant};
@@ -12,7 +12,6 @@ use super::duties::Duties;
 use super::handover;
 use crate::gateway::attach::Running;
 use crate::output::Journal;
-use crate::signals::Signals;
 
 /// Time between two sweeps. A sweep removes the connection counts of dead servers, and expired list
 /// entries.
@@ -52,11 +51,12 @@ impl Keeper<'_> {
         Keeper { duties, control, events, journal, pace, swept: 0, sweeping_fails: false }
     }
 
-    /// Runs until a signal arrives or no interface is left to protect. Returns which of the two
-    /// happened. Notifies `manager`, the service manager, of reloads.
+    /// Runs until `next_signal` returns the name of a signal, or until no interface is left to
+    /// protect. Returns which of the two happened. SIGHUP reloads the configuration if that is
+    /// possible, of which this notifies `manager`, the service manager.
     pub(super) async fn keep(
         &mut self,
-        mut signals: Signals,
+        mut next_signal: impl AsyncFnMut() -> &'static str,
         running: &Running,
         manager: &Manager,
     ) -> String {
@@ -66,7 +66,7 @@ impl Keeper<'_> {
         let mut before = Sums::default();
         loop {
             tokio::select! {
-                signal = signals.next() => {
+                signal = next_signal() => {
                     if signal == "SIGHUP" && self.duties.reloads() {
                         manager.reloading();
                         manager.ready(&self.duties.read_again(&self.journal));

@@ -1,6 +1,8 @@
 //! `equic gateway run`: loads the program, attaches it, manages the gateway ([`keeper`]), and
 //! finally detaches the program or leaves it pinned.
 //!
+//! [`hosted`] manages the gateway of `equic serve --gateway-config` in the same way.
+//!
 //! [`duties`] does the periodic work: [`interfaces`], [`bans`], [`changes`] by other processes, and
 //! the configuration ([`reload`]). [`health`] holds the conditions that need attention.
 
@@ -9,21 +11,24 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use equic_console::manager::Manager;
-use equic_gateway::{Config, ConfigError, Listen, ReplacedValue, ServiceConfig, parse_duration};
+use equic_gateway::{Config, Listen, ReplacedValue, ServiceConfig, parse_duration};
 use serde_json::json;
 
 use super::attach::{Attachment, Running};
+use super::config_failure;
 use super::limits::{Limits, Options, describe};
 use super::metrics;
 use crate::failure::{Failure, Result};
 use crate::output::{self, Journal, LogFormat};
 use crate::signals::{Signals, runtime};
+use crate::values::socket_address;
 
 mod bans;
 mod changes;
 mod duties;
 mod handover;
 mod health;
+pub(crate) mod hosted;
 mod interfaces;
 mod keeper;
 mod links;
@@ -32,7 +37,7 @@ mod reload;
 mod seccomp;
 
 use changes::Changes;
-use duties::{Duties, Source, Watched};
+use duties::{Duties, End, Source, Watched};
 use handover::Handover;
 use keeper::{Keeper, Pace};
 use links::Links;
@@ -48,16 +53,10 @@ use links::Links;
   equic gateway run -i eth0 -p 443 --pin --socket /run/equic/equic.sock")]
 pub(crate) struct Args {
     /// Interface to which the gateway attaches; may be given several times
-    #[arg(short, long, value_name = "IF", required_unless_present = "config")]
+    #[arg(short, long, value_name = "IF")]
     interface: Vec<String>,
     /// Port of the server, or its address and port; may be given several times
-    #[arg(
-        short,
-        long,
-        value_name = "PORT",
-        required_unless_present = "config",
-        conflicts_with = "config"
-    )]
+    #[arg(short, long, value_name = "PORT", conflicts_with = "config")]
     port: Vec<Listen>,
     /// Configuration file with further settings and services: see docs/equic.example.toml
     #[arg(long, value_name = "FILE", conflicts_with = "Limits")]
@@ -78,7 +77,7 @@ pub(crate) struct Args {
     /// Print dropped packets as they arrive; the setting `events` limits the rate
     #[arg(long, help_heading = "Output")]
     events: bool,
-    /// Print a summary line at this interval [default: 10s on a terminal, else never]
+    /// Print a summary line at this interval; 0s: never [default: 10s on a terminal, else never]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Output")]
     summary: Option<Duration>,
     /// Print JSON lines (schema equic.gateway.run/1)
@@ -88,7 +87,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "off", help_heading = "Output")]
     log: LogFormat,
     /// Serve metrics to Prometheus on http://ADDR:PORT/metrics
-    #[arg(long, value_name = "ADDR:PORT", help_heading = "Output")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = socket_address, help_heading = "Output")]
     metrics: Option<SocketAddr>,
 }
 
@@ -109,7 +108,7 @@ pub(super) fn run(args: &Args) -> Result {
     let source = Source {
         file: args.config.as_ref().map(|path| path.display().to_string()),
         configure: Box::new(|| configure(args)),
-        once: args.once,
+        end: if args.once { End::NoneAttached } else { End::AllDetached },
     };
     let (config, _) = configure(args)?;
     let journal = Journal::new(args.json, "equic.gateway.run/1").with_log(args.log);
@@ -117,20 +116,11 @@ pub(super) fn run(args: &Args) -> Result {
         // Install the signal handlers before attaching, so that a signal during the start is not
         // lost.
         let reloads = args.config.is_some();
-        let signals = if reloads { Signals::with_reload()? } else { Signals::new()? };
+        let mut signals = if reloads { Signals::with_reload()? } else { Signals::new()? };
         let manager = manager_of(&journal);
         let listener = config.gateway.metrics.map(metrics::bind).transpose()?;
         // Open this socket before the interfaces are read, so that no change is missed.
-        let links = Links::open()
-            .inspect_err(|error| {
-                journal.warning(
-                    format_args!(
-                        "the kernel does not report changes of network interfaces ({error}), so the gateway polls the interfaces instead"
-                    ),
-                    || json!({ "event": "trouble", "about": "interfaces", "what": error.to_string() }),
-                );
-            })
-            .ok();
+        let links = links(&journal);
         let running = args.attachment.start_to_keep(&config)?;
         let events = if args.events { Some(running.gateway.control().events()?) } else { None };
         if args.events && config.gateway.events.is_off() {
@@ -143,6 +133,7 @@ pub(super) fn run(args: &Args) -> Result {
         // Record the gateway's state before the process reports that it is ready, so that every
         // later change is reported.
         let changes = Changes::new(running.gateway.control());
+        source.publish(running.gateway.control());
         announce(&running, &config, &journal);
         let scrapes = match listener {
             Some(listener) => metrics::start(listener, running.gateway.control(), &journal)?,
@@ -158,12 +149,25 @@ pub(super) fn run(args: &Args) -> Result {
         let duties = Duties::new(&running.gateway, config, source, watched, &journal);
         let mut keeper = Keeper::new(duties, control, events, journal, pace);
         manager.ready("the configuration is in force");
-        let why = keeper.keep(signals, &running, &manager).await;
+        let why = keeper.keep(async || signals.next().await, &running, &manager).await;
         manager.stopping(&why);
         let journal = keeper.finish();
         handover::leave(running, host, &why, &journal);
         Ok(())
     })
+}
+
+/// Opens the kernel's notifications about interfaces. Must be called inside a tokio runtime.
+fn links(journal: &Journal) -> Option<Links> {
+    let missing = |error: &std::io::Error| {
+        journal.warning(
+            format_args!(
+                "the kernel does not report changes of network interfaces ({error}), so the gateway polls the interfaces instead"
+            ),
+            || json!({ "event": "trouble", "about": "interfaces", "what": error.to_string() }),
+        );
+    };
+    Links::open().inspect_err(missing).ok()
 }
 
 /// Returns the service manager, if one started this process and expects notifications.
@@ -180,7 +184,12 @@ fn manager_of(journal: &Journal) -> Manager {
 /// Returns the configuration, and the values of the file that `-o` has replaced.
 fn configure(args: &Args) -> Result<(Config, Vec<ReplacedValue>)> {
     let mut config = match &args.config {
-        Some(path) => Config::read(path).map_err(|error| unusable(&error))?,
+        Some(path) => Config::read(path).map_err(config_failure)?,
+        None if args.interface.is_empty() || args.port.is_empty() => {
+            return Err(Failure::usage(
+                "what to protect is missing: give both --interface IF and --port PORT, or --config FILE",
+            ));
+        }
         None => {
             let service = ServiceConfig {
                 name: "quic".to_owned(),
@@ -210,15 +219,6 @@ fn configure(args: &Args) -> Result<(Config, Vec<ReplacedValue>)> {
         ));
     }
     Ok((config, replaced))
-}
-
-/// Returns the failure for a configuration file. An unreadable file may be readable later, but an
-/// invalid one stays invalid, so a service manager must not restart the gateway.
-fn unusable(error: &ConfigError) -> Failure {
-    match error {
-        ConfigError::Unreadable { .. } => Failure::new(error.to_string()),
-        _ => Failure::Invalid(error.to_string()),
-    }
 }
 
 /// Returns the first directory of `StateDirectory=` in the systemd unit of this process
