@@ -1,5 +1,6 @@
 //! Runs every command of `docs/tutorials/first-simulation.md`, and compares the output with the
-//! output that the page shows. Figures are not compared, because they change with the transport.
+//! output that the page shows. A change of the transport can change its figures. Then copy the new
+//! ones, and check what the page says about them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,20 +27,9 @@ fn steps() -> Vec<(String, Vec<&'static str>)> {
     steps
 }
 
-/// Replaces the figures of a line, and removes the padding of its columns.
+/// Removes the padding of a line's columns.
 fn bare(line: &str) -> String {
-    let mut bare = String::new();
-    for word in line.split_whitespace() {
-        bare.push(' ');
-        for c in word.chars().filter(|c| *c != '-') {
-            if !c.is_ascii_digit() {
-                bare.push(c);
-            } else if !bare.ends_with('#') {
-                bare.push('#');
-            }
-        }
-    }
-    bare
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]
