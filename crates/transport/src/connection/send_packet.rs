@@ -275,11 +275,12 @@ impl Connection {
             self.log_sending(&built, packet.budget.fill == Fill::MtuProbe);
         }
         hooks.notify_on(self, Operation::ProtectPacket, (id, number, key), built.payload());
-        if built.protect(&mut self.keys).is_none() {
-            #[cfg(feature = "qlog")]
+        let protected = built.protect(&mut self.keys);
+        #[cfg(feature = "qlog")]
+        if protected.is_none() {
             self.log_unsent();
-            return None;
         }
+        protected?;
         let (eliciting, in_flight) = (built.is_eliciting(), built.is_in_flight());
         Some(SealedPacket { number, size: built.size(), eliciting, in_flight })
     }
