@@ -147,10 +147,13 @@ async fn trust_settings_decide_which_servers_are_trusted() {
     for trust in [Trust::Insecure, Trust::Fingerprint(server.fingerprint), ca] {
         assert!(get(trust.clone()).await.is_ok(), "{trust:?}");
     }
-    for trust in [Trust::System, Trust::Fingerprint(other.fingerprint)] {
+    // A client that expects another certificate learns the fingerprint of the actual one.
+    let actual = format!("its fingerprint is {}, not the pinned", server.fingerprint);
+    let pinned = Trust::Fingerprint(other.fingerprint);
+    for (trust, part) in [(Trust::System, "--insecure"), (pinned, actual.as_str())] {
         let error = get(trust.clone()).await.err().unwrap();
         assert_eq!(error.failure(), Failure::Error("tls"), "{trust:?}: {error}");
-        assert!(error.to_string().contains("--insecure"), "{error}");
+        assert!(error.to_string().contains(part), "{error}");
     }
     let missing = ClientConfig { trust: Trust::Ca("/missing".into()), ..ClientConfig::default() };
     assert!(matches!(Client::new(missing).err(), Some(ClientError::Certificate(_))));
