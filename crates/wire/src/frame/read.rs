@@ -39,8 +39,9 @@ impl<'a> Frames<'a> {
         self.reader.rest()
     }
 
-    /// Continues after an unknown frame. `rest` is the part of [`UnknownFrame::rest`] behind the
-    /// fields that the extension has read.
+    /// Continues after an unknown frame. `rest` is the part of
+    /// [`UnknownFrame::rest`](super::UnknownFrame::rest) behind the fields that the extension has
+    /// read.
     pub const fn resume(&mut self, rest: &'a [u8]) {
         self.reader = Reader::new(rest);
     }

@@ -6,7 +6,7 @@ use crate::cursor::{BufferFull, Sink};
 
 /// A frame of a type that this crate does not know. Its length is unknown, because QUIC frames do
 /// not carry their own length (RFC 9000 s.19.21). An extension that knows the type reads the fields
-/// from `rest`, and passes the remaining bytes to [`Frames::resume`].
+/// from `rest`, and passes the remaining bytes to [`Frames::resume`](super::Frames::resume).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownFrame<'a> {
     /// Type of the frame.
