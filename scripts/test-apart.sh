@@ -61,7 +61,7 @@ wait "${started[-1]}" 2>/dev/null || true
 start gateway "$equic" gateway run -i eth0 -p 443 --max-connections 1
 await gateway 'status. shows the gateway.s counters'
 start serve "$equic" serve --gateway equic --listen '[::]:443'
-await serve 'feeding'
+await serve 'reports its connections'
 # Creates a lab whose process was killed, which a test may remove, and a lab that is alive.
 for name in apart-dead apart-alive; do
 	start "$name" "$lab" net up "$name" --clients 1
