@@ -21,7 +21,7 @@ pub(crate) struct DriverHandle<C> {
     pub send_memory: SendMemory,
 }
 
-/// What the task must do when it next runs.
+/// Work for the next run of the task.
 struct Work<C> {
     connections: Vec<Arc<C>>,
     forwarded: VecDeque<ForwardedDatagram>,

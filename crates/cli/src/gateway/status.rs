@@ -301,8 +301,8 @@ fn tallies(status: &Status) -> Result {
     Ok(())
 }
 
-/// Returns the index of the service with this name. If there is none, the error lists the existing
-/// names.
+/// Returns the index of the service with this name. Fails if the gateway has no such service. The
+/// error lists the existing names.
 pub(crate) fn service_named(control: &Control, name: &str) -> Result<usize> {
     let known = control.service_names();
     known.iter().position(|known| known == name).ok_or_else(|| {

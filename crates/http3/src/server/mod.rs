@@ -311,7 +311,7 @@ impl Server {
     }
 }
 
-/// Facts about a request, apart from its header fields and content. It is an
+/// Data about a request, apart from its header fields and content. It is an
 /// [extension](http::Extensions) of each request that [`Server::serve`] passes to a service.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]

@@ -104,7 +104,7 @@ pub(super) async fn run(
     }
 }
 
-/// Facts about a request and its response, for the log and the counters.
+/// Data about a request and its response, for the log and the counters.
 pub(super) struct Record {
     start: Instant,
     method: Method,

@@ -20,8 +20,9 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
-use crate::common::{PATIENCE, Running, loopback, start_as};
+use crate::common::{PATIENCE, Running, loopback, start_as, until};
 use crate::foreign::raw;
+use crate::rules::asked;
 
 pub(crate) type Stream = h3::client::RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
 pub(crate) type Sender = h3::client::SendRequest<h3_quinn::OpenStreams, Bytes>;
@@ -318,7 +319,7 @@ async fn service_that_does_not_read_limits_the_content() {
     }
     assert!(connection.stats().udp_tx.bytes < 200_000);
     release.notify_one();
-    // The service drops the content, so the client is told to stop.
+    // The service drops the content, so the server sends STOP_SENDING.
     let stopped = timeout(PATIENCE, more).await.unwrap();
     assert_eq!(reset(stopped.unwrap_err()), Code::H3_NO_ERROR);
     assert_eq!(received(&mut stream).await.unwrap().status(), StatusCode::OK);
@@ -523,23 +524,41 @@ async fn service_is_dropped_if_the_client_cancels() {
     server.stop().await;
 }
 
-/// A service may take longer than the timeout for clients that do not read.
+/// A service may take longer than the timeout for clients that make no progress. Requests without
+/// header fields show that the timeout has passed: the server cancels them after it.
 #[tokio::test]
 async fn service_may_be_slow() {
     let limits = Limits { stall_timeout: Duration::from_millis(50), ..Limits::default() };
     let config = ServerConfig { limits, ..ServerConfig::new(loopback()) };
-    let slow = || async {
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        let frames = futures::stream::once(async {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-            Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"slow")))
-        });
-        Response::new(Body::new(StreamBody::new(frames)))
+    let (begun, continues) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let waits = (begun.clone(), continues.clone());
+    let slow = move || {
+        let (begun, continues) = waits.clone();
+        async move {
+            begun.notify_one();
+            continues.notified().await;
+            let frames = futures::stream::once(async move {
+                begun.notify_one();
+                continues.notified().await;
+                Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"slow")))
+            });
+            Response::new(Body::new(StreamBody::new(frames)))
+        }
     };
     let server = start_with(config, Router::new().route("/", get(slow)));
     let mut peer = Peer::of(&server).await;
-    let (response, content) = peer.exchange(Request::get(url("/")), "").await;
-    assert_eq!((response.status(), &*content), (StatusCode::OK, &b"slow"[..]));
+    let mut stream = peer.begin(Request::get(url("/"))).await;
+    stream.finish().await.unwrap();
+    let (_endpoint, connection) = raw(&server).await;
+    for cancelled in [1, 2] {
+        timeout(PATIENCE, begun.notified()).await.unwrap();
+        // The frame announces 100 bytes of header fields, and has none.
+        let _stalled = asked(&connection, &[0x01, 0x40, 0x64]).await;
+        until("a request is cancelled", || server.stats.snapshot().failed == cancelled).await;
+        continues.notify_one();
+    }
+    assert_eq!(received(&mut stream).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(content_of(&mut stream).await.unwrap(), b"slow");
     drop(peer);
-    server.stop().await;
+    assert_eq!(server.stop().await.requests, 1);
 }

@@ -28,12 +28,13 @@ pub(super) struct TxPacket {
     pub place: TxPlace,
     pub budget: Budget,
     pub pad: Padding,
-    /// What the packet has in common with the packets before and after it. `None` if it is not one
-    /// of several alike.
+    /// Header and ECN mark of the batch to which the packet belongs. `None` for a packet outside of
+    /// a batch.
     pub common: Option<Common>,
 }
 
-/// What consecutive 1-RTT packets on a path have in common.
+/// Header and ECN mark that all packets of a batch share. A batch consists of consecutive 1-RTT
+/// packets on one path.
 #[derive(Clone, Copy)]
 pub(super) struct Common {
     /// The header. Its Fixed Bit is chosen for each packet.

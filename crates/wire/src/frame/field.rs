@@ -15,7 +15,7 @@ pub struct Field<'a> {
     pub name: &'static str,
     /// The field's value.
     pub value: FieldValue<'a>,
-    /// How a line of text shows the field.
+    /// The form of the field in a line of text.
     pub text: FieldText,
 }
 
@@ -65,10 +65,10 @@ pub enum FieldValue<'a> {
     Ack(Ack<'a>),
 }
 
-/// How a line of text shows a [`Field`].
+/// Form of a [`Field`] in a line of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldText {
-    /// Not at all.
+    /// The line leaves the field out.
     Hidden,
     /// The value only.
     Value,
